@@ -1,0 +1,145 @@
+#include "common/loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "common/check.h"
+
+namespace muster {
+namespace {
+constexpr int kEventsPerWait = 64;
+}  // namespace
+
+Loop::Loop()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  MUSTER_CHECK(epoll_.valid() && wake_.valid(), std::string("no descriptors: ") + strerror(errno));
+  Watch(wake_.get(), EPOLLIN, [this](uint32_t) {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t size = ::read(wake_.get(), &count, sizeof count);
+  });
+}
+
+Loop::~Loop() = default;
+
+void Loop::Run() {
+  thread_ = std::this_thread::get_id();
+  std::array<epoll_event, kEventsPerWait> events{};
+  while (!stop_) {
+    const int count =
+        ::epoll_wait(epoll_.get(), events.data(), kEventsPerWait, WaitMilliseconds());
+    MUSTER_CHECK(count >= 0 || errno == EINTR, std::string("epoll_wait: ") + strerror(errno));
+    for (int i = 0; i < count; ++i) {
+      const auto it = watched_.find(events[i].data.fd);
+      if (it == watched_.end()) {
+        continue;  // Unwatched by an earlier callback of this round.
+      }
+      const std::shared_ptr<FdCallback> callback = it->second;
+      (*callback)(events[i].events);
+    }
+    RunTimers();
+    RunPosted();
+  }
+}
+
+void Loop::Stop() {
+  {
+    const MutexLock lock(mutex_);
+    stop_asked_ = true;
+  }
+  Wake();
+}
+
+void Loop::Post(Callback callback) {
+  {
+    const MutexLock lock(mutex_);
+    posted_.push_back(std::move(callback));
+  }
+  Wake();
+}
+
+void Loop::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t size = ::write(wake_.get(), &one, sizeof one);
+}
+
+void Loop::Watch(int fd, uint32_t epoll_events, FdCallback callback) {
+  epoll_event event{};
+  event.events = epoll_events;
+  event.data.fd = fd;
+  const int rc = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  MUSTER_CHECK(rc == 0, std::string("epoll_ctl add: ") + strerror(errno));
+  watched_[fd] = std::make_shared<FdCallback>(std::move(callback));
+}
+
+void Loop::Modify(int fd, uint32_t epoll_events) {
+  epoll_event event{};
+  event.events = epoll_events;
+  event.data.fd = fd;
+  const int rc = ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  MUSTER_CHECK(rc == 0, std::string("epoll_ctl mod: ") + strerror(errno));
+}
+
+void Loop::Unwatch(int fd) {
+  if (watched_.erase(fd) > 0) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  }
+}
+
+Loop::TimerId Loop::After(Duration delay, Callback callback) {
+  const uint64_t id = next_timer_++;
+  const Instant due = Now() + delay;
+  timers_.emplace(std::pair(due, id), std::move(callback));
+  timer_due_.emplace(id, due);
+  return {id};
+}
+
+void Loop::Cancel(TimerId timer) {
+  const auto it = timer_due_.find(timer.value);
+  if (it == timer_due_.end()) {
+    return;
+  }
+  timers_.erase({it->second, timer.value});
+  timer_due_.erase(it);
+}
+
+void Loop::RunTimers() {
+  const Instant now = Now();
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
+    auto node = timers_.extract(timers_.begin());
+    timer_due_.erase(node.key().second);
+    node.mapped()();
+  }
+}
+
+void Loop::RunPosted() {
+  std::vector<Callback> batch;
+  bool stop_asked = false;
+  {
+    const MutexLock lock(mutex_);
+    batch.swap(posted_);
+    stop_asked = stop_asked_;
+  }
+  for (Callback& callback : batch) {
+    callback();
+  }
+  stop_ = stop_ || stop_asked;
+}
+
+// Rounded up, so that a timer is never polled for in a busy loop.
+int Loop::WaitMilliseconds() {
+  if (timers_.empty()) {
+    return -1;
+  }
+  const Duration left = timers_.begin()->first.first - Now();
+  if (left <= Duration::zero()) {
+    return 0;
+  }
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+}
+
+}  // namespace muster

@@ -1,0 +1,59 @@
+#pragma once
+
+// std::mutex with clang's thread-safety annotations: clang 14 refuses GUARDED_BY on the
+// std::mutex of libstdc++. Members name their mutex with MUSTER_GUARDED_BY.
+
+#include <condition_variable>
+#include <mutex>
+
+#if defined(__clang__)
+#define MUSTER_THREAD_ANNOTATION(x) __attribute__((x))
+#else
+#define MUSTER_THREAD_ANNOTATION(x)
+#endif
+#define MUSTER_GUARDED_BY(x) MUSTER_THREAD_ANNOTATION(guarded_by(x))
+#define MUSTER_REQUIRES(...) MUSTER_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
+#define MUSTER_EXCLUDES(...) MUSTER_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
+
+namespace muster {
+
+class MUSTER_THREAD_ANNOTATION(capability("mutex")) Mutex {
+ public:
+  void lock() MUSTER_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
+  void unlock() MUSTER_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+class MUSTER_THREAD_ANNOTATION(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) MUSTER_THREAD_ANNOTATION(acquire_capability(mutex))
+      : mutex_(mutex) {
+    mutex_.lock();
+  }
+  ~MutexLock() MUSTER_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+/// Waits are loops in the caller: `while (!condition) cv.Wait(mutex);`.
+class CondVar {
+ public:
+  void Wait(Mutex& mutex) MUSTER_REQUIRES(mutex) { cv_.wait(mutex); }
+  /// False when the deadline passed.
+  template <class Rep, class Period>
+  bool WaitFor(Mutex& mutex, std::chrono::duration<Rep, Period> timeout) MUSTER_REQUIRES(mutex) {
+    return cv_.wait_for(mutex, timeout) == std::cv_status::no_timeout;
+  }
+  void NotifyAll() { cv_.notify_all(); }
+  void NotifyOne() { cv_.notify_one(); }
+
+ private:
+  std::condition_variable_any cv_;
+};
+
+}  // namespace muster

@@ -1,0 +1,93 @@
+#pragma once
+
+// Runtime: what the public API (muster.h, elastic.h) stands on. One implementation runs the engine
+// thread and talks to the agent; tests swap in a fake. The public functions contain no protocol,
+// this interface contains no user-visible policy.
+//
+// Threads: Submit from any thread; the rest from the user's thread (the one in init(),
+// elastic::run or shutdown()).
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/ids.h"
+#include "common/trace.h"
+#include "muster/muster.h"
+
+namespace muster::worker {
+
+enum class OpKind : uint8_t { kAllreduce, kAllgather, kBroadcast, kBarrier, kAgreement };
+
+/// One collective as the user's thread submits it.
+struct Submission {
+  OpKind kind = OpKind::kBarrier;
+  std::string name;  // Empty: the runtime names it after the count of calls of this kind.
+  Tensor in;
+  Tensor out;           // Allreduce and broadcast (in place: same data as `in`).
+  Allocate allocate;    // Allgather.
+  int root = 0;
+  Op op = Op::kSum;
+  double prescale = 1;
+  double postscale = 1;
+  ProcessSet set;
+  bool vote = false;  // Agreement: the result is the OR over all ranks.
+};
+
+/// The place that the user's thread has adopted. Changes only in Init, AwaitWorld and Shutdown.
+struct Place {
+  Generation generation;  // 0: a newcomer, before its first world; all else is provisional.
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;
+  int cross_size = 1;
+  int slot = 0;
+  std::string host;
+};
+
+/// Why AwaitWorld returned.
+enum class Awaited : uint8_t {
+  kWorld,     // A newer world has formed and is adopted.
+  kReleased,  // Drained, or too late: the process has to exit now, with 0.
+};
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  virtual void Init() = 0;
+  virtual void Shutdown() = 0;
+  virtual const Place& place() const = 0;
+  virtual const Trace& trace() const = 0;
+
+  virtual Handle Submit(Submission submission) = 0;
+  /// Result of a completed agreement; throws what it met.
+  virtual bool AgreementResult(Handle& handle) = 0;
+
+  // For elastic::run.
+  /// True if this worker was told that the world will change, or that it is to drain.
+  virtual bool PendingChange() const = 0;
+  /// elastic::run was entered. The first time a newcomer calls it, it is reported warm.
+  virtual void EnterElastic() = 0;
+  /// What restore() would go back to; told to the driver with Formed and Left. From the user's
+  /// thread, after each commit and sync.
+  virtual void SetHeld(std::optional<CommitId> held) = 0;
+  /// The user's thread leaves its generation at the agreed commit.
+  virtual void Leave() = 0;
+  /// Waits until a world newer than place() has formed and adopts it, or until released. A
+  /// newcomer calls it before its first sync. Throws Error only if the runtime is shut down.
+  virtual Awaited AwaitWorld() = 0;
+  /// sync() is complete; `commit` is what all members now hold.
+  virtual void ReportSynced(CommitId commit) = 0;
+  /// The elastic function returned.
+  virtual void ReportDone() = 0;
+};
+
+/// The process's runtime; throws Error before init() and in a forked child.
+Runtime& GetRuntime();
+
+}  // namespace muster::worker
