@@ -24,3 +24,13 @@ function(muster_library name)
   target_link_libraries(muster_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} muster_options)
   target_compile_features(muster_${name} PUBLIC cxx_std_20)
 endfunction()
+
+# muster_test(NAME LABEL unit|sim|integration SOURCES ... LIBRARIES ...): a Catch2 program.
+function(muster_test name)
+  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} muster_catch_main muster_options)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+  add_test(NAME ${name} COMMAND ${name} --durations yes)
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 120)
+endfunction()

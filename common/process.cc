@@ -1,0 +1,265 @@
+#include "common/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+
+namespace muster {
+namespace {
+
+constexpr int kFirstSpareFd = 3;
+
+std::string Lookup(const std::vector<std::string>& environment, std::string_view name) {
+  for (const std::string& entry : environment) {
+    if (entry.size() > name.size() && entry.compare(0, name.size(), name) == 0 &&
+        entry[name.size()] == '=') {
+      return entry.substr(name.size() + 1);
+    }
+  }
+  return {};
+}
+
+// Candidates in the order of execvp(3), made before the fork: nothing allocates after it.
+std::vector<std::string> Candidates(const SpawnOptions& options) {
+  const std::string& file = options.argv.front();
+  if (file.find('/') != std::string::npos) {
+    return {file};
+  }
+  std::string path = Lookup(options.environment, "PATH");
+  if (path.empty()) {
+    path = "/usr/local/bin:/usr/bin:/bin";
+  }
+  std::vector<std::string> candidates;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    const std::string folder = end == begin ? "." : path.substr(begin, end - begin);
+    candidates.push_back(folder + "/" + file);
+    begin = end + 1;
+  }
+  return candidates;
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (const std::string& text : strings) {
+    pointers.push_back(const_cast<char*>(text.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+struct ChildPlan {
+  const SpawnOptions* options;
+  const std::vector<char*>* candidates;
+  char* const* argv;
+  char* const* environment;
+  int null_fd;
+  int report_fd;
+};
+
+// From here to exec only async-signal-safe calls: other threads of the parent may hold any lock.
+void ResetSignals() {
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  const bool hangup_ignored = hangup.sa_handler == SIG_IGN;
+  struct sigaction fresh {};
+  fresh.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) {
+    if (signal != SIGHUP || !hangup_ignored) {
+      sigaction(signal, &fresh, nullptr);
+    }
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+bool Keep(const ChildPlan& plan, int fd) {
+  return fd == plan.report_fd || std::find(plan.options->inherited.begin(),
+                                           plan.options->inherited.end(),
+                                           fd) != plan.options->inherited.end();
+}
+
+void CloseTheRest(const ChildPlan& plan) {
+  // Marked, not closed: report_fd must live until exec. The loop covers gaps between kept ones.
+  syscall(SYS_close_range, kFirstSpareFd, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
+  for (const int fd : plan.options->inherited) {
+    if (Keep(plan, fd)) {
+      fcntl(fd, F_SETFD, 0);
+    }
+  }
+}
+
+// Each source is first copied above the standard three, so that none is overwritten too early.
+bool PlaceStandardFds(const ChildPlan& plan) {
+  const int wanted[3] = {plan.options->stdin_fd < 0 ? plan.null_fd : plan.options->stdin_fd,
+                         plan.options->stdout_fd < 0 ? 1 : plan.options->stdout_fd,
+                         plan.options->stderr_fd < 0 ? 2 : plan.options->stderr_fd};
+  int copies[3];
+  for (int i = 0; i < 3; ++i) {
+    copies[i] = fcntl(wanted[i], F_DUPFD_CLOEXEC, kFirstSpareFd);
+  }
+  for (int i = 0; i < 3; ++i) {
+    if (copies[i] >= 0 && dup2(copies[i], i) < 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+[[noreturn]] void RunChild(const ChildPlan& plan) {
+  if (plan.options->new_group) {
+    setpgid(0, 0);
+  }
+  ResetSignals();
+  int error = 0;
+  if (!PlaceStandardFds(plan)) {
+    error = errno;
+  }
+  CloseTheRest(plan);
+  if (plan.options->limit_core_dump) {
+    const rlimit one_byte{1, 1};
+    setrlimit(RLIMIT_CORE, &one_byte);
+  }
+  if (error == 0 && !plan.options->directory.empty() &&
+      chdir(plan.options->directory.c_str()) != 0) {
+    error = errno;
+  }
+  if (error == 0) {
+    error = ENOENT;
+    for (char* candidate : *plan.candidates) {
+      if (candidate == nullptr) {
+        break;
+      }
+      execve(candidate, plan.argv, plan.environment);
+      if (errno != ENOENT && errno != ENOTDIR) {
+        error = errno;
+      }
+    }
+  }
+  [[maybe_unused]] const ssize_t size = write(plan.report_fd, &error, sizeof error);
+  _exit(127);
+}
+
+}  // namespace
+
+Result<Pipe> MakePipe() {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) {
+    return Status::Failed(std::string("pipe: ") + strerror(errno));
+  }
+  return Pipe{UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+UniqueFd OpenPidfd(pid_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+Result<SpawnedProcess> Spawn(const SpawnOptions& options) {
+  MUSTER_CHECK(!options.argv.empty(), "nothing to run");
+  Result<Pipe> report = MakePipe();
+  if (!report.ok()) {
+    return report.status();
+  }
+  const UniqueFd null_fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const std::vector<std::string> candidates = Candidates(options);
+  const std::vector<char*> candidate_pointers = Pointers(candidates);
+  const std::vector<char*> argv = Pointers(options.argv);
+  const std::vector<char*> environment = Pointers(options.environment);
+  const ChildPlan plan{&options,
+                       &candidate_pointers,
+                       argv.data(),
+                       environment.data(),
+                       null_fd.get(),
+                       report.value().write.get()};
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    return Status::Failed(std::string("fork: ") + strerror(errno));
+  }
+  if (pid == 0) {
+    RunChild(plan);
+  }
+  if (options.new_group) {
+    ::setpgid(pid, pid);  // Also here: a signal to the group may be sent before the child ran.
+  }
+  report.value().write.Reset();
+  int error = 0;
+  ssize_t size = 0;
+  do {
+    size = ::read(report.value().read.get(), &error, sizeof error);
+  } while (size < 0 && errno == EINTR);
+  if (size == sizeof error) {
+    ::waitpid(pid, nullptr, 0);
+    return Status::Failed("cannot run " + options.argv.front() + ": " + strerror(error));
+  }
+  return SpawnedProcess{pid, OpenPidfd(pid)};
+}
+
+Result<ExitStatus> Reap(pid_t pid) {
+  int status = 0;
+  const pid_t got = ::waitpid(pid, &status, WNOHANG);
+  if (got == 0) {
+    return Status(StatusCode::kUnavailable, "still running");
+  }
+  if (got < 0) {
+    return Status::Failed("no child " + std::to_string(pid));
+  }
+  if (WIFSIGNALED(status)) {
+    return ExitStatus{128 + WTERMSIG(status), WTERMSIG(status)};
+  }
+  return ExitStatus{WEXITSTATUS(status), 0};
+}
+
+// kill(-group, 0) also finds zombies that nobody has reaped yet, so those are looked at in /proc.
+bool GroupExists(pid_t group) {
+  if (::kill(-group, 0) != 0 && errno == ESRCH) {
+    return false;
+  }
+  DIR* folder = ::opendir("/proc");
+  if (folder == nullptr) {
+    return true;
+  }
+  bool found = false;
+  while (const dirent* entry = ::readdir(folder)) {
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') {
+      continue;
+    }
+    std::ifstream file(std::string("/proc/") + entry->d_name + "/stat");
+    std::string line;
+    std::getline(file, line);
+    const size_t end = line.rfind(')');
+    char state = 0;
+    int parent = 0;
+    int its_group = 0;
+    if (end != std::string::npos &&
+        std::sscanf(line.c_str() + end + 1, " %c %d %d", &state, &parent, &its_group) == 3 &&
+        its_group == group && state != 'Z' && state != 'X') {
+      found = true;
+      break;
+    }
+  }
+  ::closedir(folder);
+  return found;
+}
+
+std::vector<std::string> CurrentEnvironment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    entries.emplace_back(*entry);
+  }
+  return entries;
+}
+
+}  // namespace muster

@@ -1,0 +1,63 @@
+#pragma once
+
+// The one file that forks and executes. Children get exactly the descriptors, environment and
+// directory that SpawnOptions names; their pid is watched through a pidfd. Thread-safe, but call
+// it from a thread that lives as long as the daemon where the kernel ties something to the
+// spawning thread.
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "common/unique_fd.h"
+
+namespace muster {
+
+struct SpawnOptions {
+  std::vector<std::string> argv;         // argv[0] is looked up in the PATH of `environment`.
+  std::vector<std::string> environment;  // "NAME=value"
+  std::string directory;                 // Empty: the caller's.
+  int stdin_fd = -1;                     // -1: /dev/null.
+  int stdout_fd = -1;                    // -1: the caller's.
+  int stderr_fd = -1;                    // -1: the caller's.
+  std::vector<int> inherited;            // Kept open under the same numbers.
+  bool new_group = true;                 // The child leads its own process group.
+  bool limit_core_dump = false;          // RLIMIT_CORE of 1 byte (0 would not stop a piped pattern).
+};
+
+struct SpawnedProcess {
+  pid_t pid = -1;
+  UniqueFd pidfd;  // Readable when the process has ended.
+};
+
+/// Signals of the child are reset to their defaults, except that an ignored SIGHUP stays ignored.
+/// An exec that fails is an error here, with the file's name and the reason.
+Result<SpawnedProcess> Spawn(const SpawnOptions& options);
+
+/// The exit code of an ended child, or 128 + signal; reaps it.
+struct ExitStatus {
+  int code = 0;
+  int signal = 0;  // 0: it exited by itself.
+};
+/// Reaps `pid` if it has ended. kUnavailable: still running. kFailed: no such child.
+Result<ExitStatus> Reap(pid_t pid);
+
+struct Pipe {
+  UniqueFd read;
+  UniqueFd write;
+};
+/// Both ends close on exec.
+Result<Pipe> MakePipe();
+
+/// pidfd_open(2).
+UniqueFd OpenPidfd(pid_t pid);
+
+/// True while any process (zombies apart) is in the group.
+bool GroupExists(pid_t group);
+
+/// The environment of the caller, as "NAME=value".
+std::vector<std::string> CurrentEnvironment();
+
+}  // namespace muster
