@@ -1,0 +1,81 @@
+#pragma once
+
+// The command line of `muster` as values: what was asked for, checked, with every default filled
+// in. Precedence: flag, then environment, then built-in. Nothing here runs a job, reads a clock or
+// touches a file (-H is parsed, a hostfile is not). Thread-safe: no state.
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/clock.h"
+#include "discovery/host_source.h"
+#include "launcher/core/membership_types.h"
+
+namespace muster::launcher {
+
+/// Where a value came from, for --verbose: `--elastic-timeout = 600 (built-in)`.
+struct Setting {
+  std::string flag;
+  std::string value;
+  std::string origin;  // "flag", "environment NAME" or "built-in".
+};
+
+/// One job. Exactly one of `script`, `hosts` and `hostfile` is set: with none on the command line
+/// `hosts` is localhost with -np slots.
+struct RunOptions {
+  std::vector<std::string> command;  // Never empty.
+  /// -np, --min-np, --max-np, --spares, the timeouts, graces, limits, cooldown and blame. In a
+  /// static job np_min == np_start and np_max == np_start.
+  MembershipOptions membership;
+
+  std::string script;                        // --host-discovery-script: for /bin/sh -c.
+  std::vector<discovery::ListedHost> hosts;  // -H; no zero-length list if set.
+  std::string hostfile;                      // --hostfile.
+  std::optional<uint32_t> slots_per_host;    // --slots-per-host.
+  Duration discovery_interval = std::chrono::seconds(1);
+  Duration discovery_timeout = std::chrono::seconds(30);
+
+  Duration stall_warning = std::chrono::seconds(60);  // 0: no stall check at all.
+  Duration stall_shutdown = Duration::zero();         // 0: never.
+
+  std::string output_filename;    // --output-filename: a folder; empty: console only.
+  bool prefix_timestamp = false;  // --prefix-output-with-timestamp.
+  bool verbose = false;
+  std::string log_level;  // As InitLog takes it; never empty. INFO under --verbose.
+
+  /// Added to the workers' environment, over what they inherit: HOROVOD_* of the flags given.
+  std::map<std::string, std::string> worker_environment;
+  /// One sentence each; log them once at the start (inert flags, flags without effect).
+  std::vector<std::string> warnings;
+  /// All effective settings in the order of --help; shown under --verbose.
+  std::vector<Setting> settings;
+};
+
+/// `muster agent`: the rest comes on standard input (proto AgentBootstrap).
+struct AgentCommand {};
+
+/// --help, --version, --check-build (code 0, standard output) and usage errors (code 2, standard
+/// error; the last line starts with "muster: "). The text ends with a newline.
+struct PrintAndExit {
+  std::string text;
+  int code = 0;
+};
+
+using Parsed = std::variant<RunOptions, AgentCommand, PrintAndExit>;
+
+/// argv as main got it: with the basename `horovodrun` in argv[0] it is `muster run`.
+/// `environment` is a list of "NAME=value", as CurrentEnvironment() gives it.
+Parsed ParseCommandLine(const std::vector<std::string>& argv,
+                        const std::vector<std::string>& environment);
+
+/// The sentence for too few slots: how many were found and on which hosts, how many are needed,
+/// and what was taken as the command, since `-H a:1 b:2` makes b:2 a part of the command.
+std::string DescribeSlotShortage(const std::vector<discovery::ListedHost>& hosts,
+                                 uint32_t needed,
+                                 const std::vector<std::string>& command);
+
+}  // namespace muster::launcher
