@@ -1,0 +1,254 @@
+#include "launcher/driver/driver.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/log.h"
+#include "common/process.h"
+#include "common/secret.h"
+#include "discovery/fixed_host_source.h"
+#include "discovery/hostfile_host_source.h"
+#include "discovery/script_host_source.h"
+#include "launcher/driver/convert.h"
+
+namespace muster::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kTick = milliseconds(500);
+constexpr Duration kSuspectAfter = seconds(2);
+// A tick this late means that the driver itself was stopped: nobody else is to blame.
+constexpr Duration kStoppedAfter = seconds(1);
+constexpr Duration kOutputDrain = seconds(2);
+
+std::string FromEnvironment(const char* name) {
+  const char* value = ::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread.
+  return value == nullptr ? "" : value;
+}
+
+OutputWriter::Options MakeOutputOptions(const RunOptions& options) {
+  OutputWriter::Options output;
+  output.directory = options.output_filename;
+  output.timestamp = options.prefix_timestamp;
+  output.rank_count_max = options.membership.np_max.value_or(options.membership.np_start);
+  return output;
+}
+
+}  // namespace
+
+Driver::Driver(RunOptions options, AgentLauncher& launcher)
+    : options_(std::move(options)),
+      launcher_(launcher),
+      job_id_(RandomHex(8)),
+      secret_(RandomHex(32)),
+      trace_(FromEnvironment("MUSTER_TRACE")),
+      output_(MakeOutputOptions(options_)),
+      service_(loop_, *this, output_, secret_),
+      membership_(options_.membership) {}
+
+Driver::~Driver() = default;
+
+void Driver::BlockSignals() {
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  sigset_t handled;
+  ::sigemptyset(&handled);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) {
+    ::sigaddset(&handled, signal);
+  }
+  if (hangup.sa_handler != SIG_IGN) {
+    ::sigaddset(&handled, SIGHUP);  // `nohup muster run` stays as it was meant.
+  }
+  ::sigprocmask(SIG_BLOCK, &handled, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+int Driver::Run() {
+  for (const std::string& warning : options_.warnings) {
+    spdlog::warn("{}", warning);
+  }
+  for (const Setting& setting : options_.settings) {
+    spdlog::info("{} = {} ({})", setting.flag, setting.value, setting.origin);
+  }
+  if (const Status started = Start(); !started.ok()) {
+    WriteLastLine("muster: " + started.message());
+    return 1;
+  }
+  loop_.Run();
+  if (poller_ != nullptr) {
+    poller_->Stop();
+  }
+  service_.Shutdown();
+  output_.Finish(kOutputDrain);
+  if (exit_code_ != 0) {
+    WriteLastLine("muster: " + cause_);
+  }
+  return exit_code_;
+}
+
+Status Driver::Start() {
+  if (Status watched = WatchSignals(); !watched.ok()) {
+    return watched;
+  }
+  if (Status output = output_.Start(); !output.ok()) {
+    return output;
+  }
+  if (Status listening = service_.Start(); !listening.ok()) {
+    return listening;
+  }
+  last_tick_ = loop_.Now();
+  loop_.After(kTick, [this] { OnTick(); });
+  return StartDiscovery();
+}
+
+Status Driver::StartDiscovery() {
+  if (!options_.script.empty()) {
+    source_ = std::make_unique<discovery::ScriptHostSource>(
+        options_.script, options_.slots_per_host, options_.discovery_timeout);
+  } else if (!options_.hostfile.empty()) {
+    source_ =
+        std::make_unique<discovery::HostfileHostSource>(options_.hostfile, options_.slots_per_host);
+  } else {
+    source_ = std::make_unique<discovery::FixedHostSource>(options_.hosts);
+  }
+  poller_ = std::make_unique<discovery::DiscoveryPoller>(
+      *source_, options_.discovery_interval, [this](Result<discovery::HostList> polled) {
+        loop_.Post([this, polled = std::move(polled)] { OnPoll(polled); });
+      });
+  poller_->Start();
+  return Status::Ok();
+}
+
+Status Driver::WatchSignals() {
+  sigset_t blocked;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  signals_.Reset(::signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_.valid()) {
+    return Status::Failed(std::string("signalfd: ") + strerror(errno));
+  }
+  loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignals(); });
+  return Status::Ok();
+}
+
+void Driver::OnSignals() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      v1::AgentOrder order;
+      order.mutable_signal_workers()->set_signal(signal);
+      for (const auto& [host, agent] : agents_) {
+        service_.Send(host, order);
+      }
+      continue;
+    }
+    Apply(StopRequested{signal});
+  }
+}
+
+void Driver::WarnOnce(const std::string& message) {
+  if (warned_.insert(message).second) {
+    spdlog::warn("{}", message);
+  }
+}
+
+void Driver::OnPoll(const Result<discovery::HostList>& polled) {
+  if (finishing_) {
+    return;
+  }
+  if (!polled.ok()) {
+    Apply(DiscoveryFailed{polled.status().message()});
+    return;
+  }
+  for (const std::string& warning : polled.value().warnings) {
+    WarnOnce(warning);
+  }
+  HostsDiscovered event;
+  uint32_t total = 0;
+  for (const discovery::ListedHost& listed : polled.value().hosts) {
+    event.hosts.push_back({listed.host, listed.slots});
+    total += listed.slots;
+  }
+  if (!last_list_ || last_list_->hosts != polled.value().hosts) {
+    nlohmann::json hosts = nlohmann::json::object();
+    for (const HostSlots& host : event.hosts) {
+      hosts[host.host.value] = host.slots;
+    }
+    trace_.Write("discovered", {{"hosts", std::move(hosts)}});
+    last_list_ = polled.value();
+  }
+  if (!options_.membership.elastic && total < options_.membership.np_start) {
+    Finish(
+        2,
+        DescribeSlotShortage(polled.value().hosts, options_.membership.np_start, options_.command));
+    return;
+  }
+  Apply(event);
+}
+
+// Suspects agents that have gone silent. A driver that was itself stopped (SIGSTOP, a suspended
+// laptop) finds everybody silent, so it starts to count anew.
+void Driver::OnTick() {
+  const Instant now = loop_.Now();
+  const bool was_stopped = now - last_tick_ > kTick + kStoppedAfter;
+  last_tick_ = now;
+  for (auto& [host, agent] : agents_) {
+    if (was_stopped) {
+      agent.last_summary = now;
+    }
+    if (agent.attached && !agent.suspected && now - agent.last_summary > kSuspectAfter) {
+      agent.suspected = true;
+      ApplyLater(AgentSuspected{host});
+    }
+  }
+  loop_.After(kTick, [this] { OnTick(); });
+}
+
+void Driver::ApplyLater(Event event) {
+  loop_.Post([this, event = std::move(event)] { Apply(event); });
+}
+
+void Driver::Apply(const Event& event) {
+  if (finishing_) {
+    return;
+  }
+  const Transition transition = membership_.Step(event, loop_.Now());
+  if (!transition.reason.empty()) {
+    spdlog::info("{}", transition.reason);
+  }
+  for (const Effect& effect : transition.effects) {
+    std::visit([&](const auto& concrete) { Perform(concrete, transition.reason); }, effect);
+  }
+}
+
+void Driver::Finish(int code, const std::string& cause) {
+  finishing_ = true;
+  exit_code_ = code;
+  cause_ = cause;
+  trace_.Write("finish", {{"code", code}, {"cause", cause}});
+  std::vector<HostId> hosts;
+  for (const auto& [host, agent] : agents_) {
+    hosts.push_back(host);
+  }
+  for (const HostId& host : hosts) {
+    Perform(StopAgent{host}, cause);
+  }
+  StopIfAllAgentsAreOver();
+}
+
+void Driver::StopIfAllAgentsAreOver() {
+  if (finishing_ && agents_.empty()) {
+    loop_.Stop();
+  }
+}
+
+}  // namespace muster::launcher

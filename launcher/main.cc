@@ -1,0 +1,46 @@
+// The one binary: `muster run`, `muster agent`, and, under the name horovodrun, `run`.
+
+#include <unistd.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/log.h"
+#include "common/process.h"
+#include "launcher/agent/agent_main.h"
+#include "launcher/cli/options.h"
+#include "launcher/driver/driver.h"
+
+namespace muster::launcher {
+namespace {
+
+int Start(const PrintAndExit& text) {
+  std::FILE* where = text.code == 0 ? stdout : stderr;
+  std::fwrite(text.text.data(), 1, text.text.size(), where);
+  return text.code;
+}
+
+int Start(const AgentCommand& /*command*/) {
+  return RunAgent();
+}
+
+int Start(const RunOptions& options) {
+  Driver::BlockSignals();
+  if (const Status log = InitLog("driver", options.log_level); !log.ok()) {
+    return Start(PrintAndExit{"muster: " + log.message() + "\n", 2});
+  }
+  LocalAgentLauncher launcher;
+  Driver driver(options, launcher);
+  return driver.Run();
+}
+
+}  // namespace
+}  // namespace muster::launcher
+
+int main(int argc, char** argv) {
+  using muster::launcher::Parsed;
+  const Parsed parsed = muster::launcher::ParseCommandLine(
+      std::vector<std::string>(argv, argv + argc), muster::CurrentEnvironment());
+  return std::visit([](const auto& command) { return muster::launcher::Start(command); }, parsed);
+}
