@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -67,6 +68,7 @@ struct ChildPlan {
   char* const* environment;
   int null_fd;
   int report_fd;
+  pid_t parent;
 };
 
 // From here to exec only async-signal-safe calls: other threads of the parent may hold any lock.
@@ -124,6 +126,12 @@ bool PlaceStandardFds(const ChildPlan& plan) {
     setpgid(0, 0);
   }
   ResetSignals();
+  if (plan.options->parent_death_signal != 0) {
+    prctl(PR_SET_PDEATHSIG, plan.options->parent_death_signal);
+    if (getppid() != plan.parent) {
+      _exit(127);  // The parent died before the kernel was told.
+    }
+  }
   int error = 0;
   if (!PlaceStandardFds(plan)) {
     error = errno;
@@ -183,7 +191,8 @@ Result<SpawnedProcess> Spawn(const SpawnOptions& options) {
                        argv.data(),
                        environment.data(),
                        null_fd.get(),
-                       report.value().write.get()};
+                       report.value().write.get(),
+                       ::getpid()};
   const pid_t pid = ::fork();
   if (pid < 0) {
     return Status::Failed(std::string("fork: ") + strerror(errno));
@@ -220,6 +229,14 @@ Result<ExitStatus> Reap(pid_t pid) {
     return ExitStatus{128 + WTERMSIG(status), WTERMSIG(status)};
   }
   return ExitStatus{WEXITSTATUS(status), 0};
+}
+
+pid_t EndedChild() {
+  siginfo_t info{};
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    return 0;
+  }
+  return info.si_pid;
 }
 
 // kill(-group, 0) also finds zombies that nobody has reaped yet, so those are looked at in /proc.

@@ -25,6 +25,8 @@ struct SpawnOptions {
   std::vector<int> inherited;            // Kept open under the same numbers.
   bool new_group = true;                 // The child leads its own process group.
   bool limit_core_dump = false;          // RLIMIT_CORE of 1 byte (0 would not stop a piped pattern).
+  // Sent to the child when the *thread* that called Spawn ends; 0: nothing.
+  int parent_death_signal = 0;
 };
 
 struct SpawnedProcess {
@@ -43,6 +45,9 @@ struct ExitStatus {
 };
 /// Reaps `pid` if it has ended. kUnavailable: still running. kFailed: no such child.
 Result<ExitStatus> Reap(pid_t pid);
+/// A child that has ended and is still to be reaped, so that its pid and group cannot be those of
+/// another process yet; 0: none.
+pid_t EndedChild();
 
 struct Pipe {
   UniqueFd read;
