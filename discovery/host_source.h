@@ -30,7 +30,8 @@ class HostSource {
   /// The hosts now. An error keeps the last good list; on the very first poll it ends the job.
   virtual Result<HostList> Poll() = 0;
 
-  /// Makes a Poll that is under way return soon, with an error. From any thread.
+  /// Makes the Poll that is under way, and every later one, return soon with kAborted. For good,
+  /// so that a Poll which is just about to begin is not missed. From any thread.
   virtual void Cancel() = 0;
 };
 
