@@ -16,18 +16,17 @@
 #include "common/ids.h"
 #include "common/trace.h"
 #include "muster/muster.h"
+#include "worker/core/log_types.h"
 
 namespace muster::worker {
-
-enum class OpKind : uint8_t { kAllreduce, kAllgather, kBroadcast, kBarrier, kAgreement };
 
 /// One collective as the user's thread submits it.
 struct Submission {
   OpKind kind = OpKind::kBarrier;
   std::string name;  // Empty: the runtime names it after the count of calls of this kind.
   Tensor in;
-  Tensor out;           // Allreduce and broadcast (in place: same data as `in`).
-  Allocate allocate;    // Allgather.
+  Tensor out;         // Allreduce and broadcast (in place: same data as `in`).
+  Allocate allocate;  // Allgather.
   int root = 0;
   Op op = Op::kSum;
   double prescale = 1;
@@ -89,5 +88,8 @@ class Runtime {
 
 /// The process's runtime; throws Error before init() and in a forked child.
 Runtime& GetRuntime();
+
+/// For tests: while not null, what GetRuntime() gives to the calling thread.
+void SetThreadRuntime(Runtime* runtime);
 
 }  // namespace muster::worker

@@ -80,7 +80,8 @@ struct WorkersFinished : Error {
   using Error::Error;
 };
 
-struct Operation;  // Internal.
+struct Operation;        // Internal.
+struct OperationAccess;  // Internal.
 
 /// An operation under way. Copyable; keeps no tensor alive after completion.
 class Handle {
@@ -98,6 +99,7 @@ class Handle {
   void then(std::function<void(std::exception_ptr)> callback);
 
  private:
+  friend struct OperationAccess;  // Internal.
   std::shared_ptr<Operation> operation_;
 };
 
