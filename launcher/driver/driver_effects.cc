@@ -47,6 +47,7 @@ void Driver::Perform(const SpawnWorker& effect, const std::string& /*reason*/) {
   spawn.set_incarnation(effect.worker.value);
   spawn.set_slot(effect.slot.index);
   *spawn.mutable_provisional() = ToProto(effect.provisional);
+  spawn.set_newcomer(membership_.generation() != Generation{});
   service_.Send(effect.slot.host, order);
 }
 
