@@ -17,6 +17,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,7 +38,9 @@ constexpr const char* kUsage = R"(test_worker [option value]...
   --die WHO@STEP:HOW   in the first start only, at this step of the State
   --die-always WHO@N:HOW  at the Nth step of every process
                        WHO: a rank, host or host/slot; HOW: KILL SEGV TERM ABRT or an exit code
+                       several, separated by commas
   --hang WHO@STEP:MS   sleeps before this step, first start only
+  --exit-later WHO@STEP:MS  exits with 0 so long after this step began, wherever it is by then
   --exit-before-init CODE   (-1: no)
   --exit-before-run CODE    leaves after init() (-1: no)
   --slow-file PATH     sleeps before elastic::run for as many ms as stand in the file, if it exists
@@ -98,6 +101,17 @@ std::optional<Order> ParseOrder(const std::string& text) {
   order.when = std::stoll(text.substr(at + 1));
   order.how = colon == std::string::npos ? "" : text.substr(colon + 1);
   return order;
+}
+
+std::vector<Order> ParseOrders(const std::string& text) {
+  std::vector<Order> orders;
+  std::stringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    if (const std::optional<Order> order = ParseOrder(part)) {
+      orders.push_back(*order);
+    }
+  }
+  return orders;
 }
 
 bool IsMe(const std::string& who) {
@@ -195,9 +209,10 @@ class Training {
         steps_(arguments.Number("steps", 200)),
         sleep_ms_(arguments.Number("sleep-ms", 50)),
         commit_every_(arguments.Number("commit-every", 5)),
-        die_(ParseOrder(arguments.Text("die"))),
+        die_(ParseOrders(arguments.Text("die"))),
         die_always_(ParseOrder(arguments.Text("die-always"))),
-        hang_(ParseOrder(arguments.Text("hang"))),
+        hang_(ParseOrders(arguments.Text("hang"))),
+        exit_later_(ParseOrders(arguments.Text("exit-later"))),
         done_delay_(ParseOrder(arguments.Text("done-delay"))),
         weights_(16 + arguments.Number("pad-mb", 0) * 262144) {
     state_.value("step", step_);
@@ -285,18 +300,37 @@ class Training {
 
   void Misbehave() {
     if (first_start_ && resets_ == 0) {
-      if (die_ && step_ + 1 == die_->when && IsMe(die_->who)) {
-        log_.Write("dies", {{"step", step_}});
-        Die(die_->how);
-      }
-      if (hang_ && step_ + 1 == hang_->when && IsMe(hang_->who)) {
-        log_.Write("hangs", {{"step", step_}});
-        Pause(std::stoll(hang_->how));
-      }
+      MisbehaveAtStep();
     }
     if (die_always_ && counter_ + 1 == die_always_->when && IsMe(die_always_->who)) {
       log_.Write("dies", {{"step", step_}});
       Die(die_always_->how);
+    }
+  }
+
+  void MisbehaveAtStep() {
+    const auto is_now = [this](const Order& order) {
+      return step_ + 1 == order.when && IsMe(order.who);
+    };
+    for (const Order& order : exit_later_) {
+      if (is_now(order)) {
+        std::thread([ms = std::stoll(order.how)] {
+          Pause(ms);
+          ::_exit(0);
+        }).detach();
+      }
+    }
+    for (const Order& order : die_) {
+      if (is_now(order)) {
+        log_.Write("dies", {{"step", step_}});
+        Die(order.how);
+      }
+    }
+    for (const Order& order : hang_) {
+      if (is_now(order)) {
+        log_.Write("hangs", {{"step", step_}});
+        Pause(std::stoll(order.how));
+      }
     }
   }
 
@@ -324,9 +358,10 @@ class Training {
   const int64_t steps_;
   const int64_t sleep_ms_;
   const int64_t commit_every_;
-  const std::optional<Order> die_;
+  const std::vector<Order> die_;
   const std::optional<Order> die_always_;
-  const std::optional<Order> hang_;
+  const std::vector<Order> hang_;
+  const std::vector<Order> exit_later_;
   const std::optional<Order> done_delay_;
   muster::elastic::State state_;
   int64_t step_ = 0;
