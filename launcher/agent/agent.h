@@ -1,0 +1,147 @@
+#pragma once
+
+// Agent: one host's part of a job, in the agent proper. It performs the driver's orders on the
+// workers of this host and reports what it sees of them; it decides nothing about the world.
+//
+// Threads: everything on the loop thread. gRPC's threads, the watch of the robust mutexes and the
+// output forwarder only post to it. Nothing here waits for a worker or for the driver.
+
+#include <grpcpp/channel.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/ids.h"
+#include "common/loop.h"
+#include "common/process.h"
+#include "common/status.h"
+#include "launcher/agent/alive_watch.h"
+#include "launcher/agent/driver_link.h"
+#include "launcher/agent/output_forwarder.h"
+#include "launcher/agent/page_server.h"
+#include "launcher/agent/process_table.h"
+#include "launcher/agent/worker_service.h"
+#include "muster/v1/agents.pb.h"
+#include "muster/v1/workers.pb.h"
+
+namespace muster::launcher {
+
+struct AgentOptions {
+  std::string host;
+  std::string job;
+  std::string secret;
+  std::string directory;  // Of the sockets; exists, mode 0700.
+};
+
+class Agent {
+ public:
+  struct Callbacks {
+    std::function<void()> finished;  // After StopAgent: all workers gone, reports and output out.
+    std::function<void(const Status&)> abandoned;  // The driver's stream broke: end everything.
+  };
+
+  Agent(Loop& loop,
+        AgentOptions options,
+        std::shared_ptr<grpc::Channel> channel,
+        Callbacks callbacks);
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  /// Opens the sockets, then attaches to the driver.
+  Status Start();
+  /// SIGCHLD arrived.
+  void OnChildSignal() { processes_.OnChildSignal(); }
+  /// SIGTERM arrived: asks the driver, once, to drain this host.
+  void RequestDrain();
+
+ private:
+  enum class Phase : uint8_t {
+    kStarted,  // Its process runs.
+    kJoined,   // It called init(); the robust mutex is watched.
+    kLeaving,  // It said goodbye, or is lost.
+  };
+  struct Worker {
+    uint32_t slot = 0;
+    std::string key;
+    bool newcomer = false;
+    pid_t pid = 0;  // Of the started process, which may be a shell around the worker.
+    Phase phase = Phase::kStarted;
+    bool refused = false;
+    bool unlocked = false;             // The robust mutex, on purpose.
+    std::optional<ExitStatus> exit;    // Its process and all that belonged to it are gone.
+    std::shared_ptr<SharedPage> page;  // Null until the worker asked; shared with the watch.
+    PageClient client;                 // The process that has the page.
+    StreamId stream;
+    uint64_t generation = 0;  // Of the newest world it was told of.
+  };
+
+  void OnOrder(const v1::AgentOrder& order);
+  void Perform(const v1::Welcome& welcome);
+  void Perform(const v1::SpawnWorker& order);
+  void Perform(const v1::KillWorker& order);
+  void Perform(const v1::AskSuspects& order);
+  void Perform(const v1::Refuse& order);
+  void Perform(const v1::Drain& order);
+  void Perform(const v1::FormWorld& order);
+  void Perform(const v1::Revoke& order);
+  void Perform(const v1::NotifyPending& order);
+  void Perform(const v1::Release& order);
+  void Perform(const v1::Admit& order);
+  void Perform(const v1::StopAgent& order);
+  void Perform(const v1::SignalWorkers& order);
+  Result<pid_t> StartProcess(const v1::SpawnWorker& order, const std::string& key);
+
+  Result<std::shared_ptr<SharedPage>> OnPageAsked(Incarnation id,
+                                                  std::string_view key,
+                                                  PageClient client);
+  void OnWorkerReport(StreamId stream, const v1::WorkerReport& report);
+  void OnJoin(StreamId stream, const v1::WorkerReport::Join& join);
+  grpc::Status CheckJoin(const v1::WorkerReport::Join& join) const;
+  void OnStreamBroken(StreamId stream);
+  void OnAliveEnded(Incarnation id, AliveState state);
+  void OnOwnerDied(Incarnation id, Worker& worker);
+  void OnExited(Incarnation id, ExitStatus status);
+  void AfterLastReport(const Worker& worker, const Loop::Callback& report);
+  void ReportBye(Incarnation id);
+  void ReportExit(Incarnation id);
+  void OnDriverBroken(const Status& status);
+
+  Worker* Find(Incarnation id);
+  bool IsAlive(Incarnation id);
+  void Tell(Incarnation id, v1::WorkerOrder order);
+  /// Like Loop::After, but not once this object is gone.
+  void After(Duration delay, Loop::Callback callback);
+  void SendSummary();
+  void FinishWhenEmpty();
+  void FlushAndFinish();
+  void Finish();
+
+  Loop& loop_;
+  const AgentOptions options_;
+  Callbacks callbacks_;
+  // shared_ptr: closures that outlive this object in the loop's queue see that it is gone.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  v1::Welcome welcome_;
+  bool welcomed_ = false;
+  bool world_formed_ = false;  // Here, at least once.
+  bool drain_requested_ = false;
+  bool stopping_ = false;
+  bool flushing_ = false;
+  bool finished_ = false;
+  uint64_t summary_sequence_ = 0;
+  std::map<Incarnation, Worker> workers_;  // Until they have exited.
+  std::map<StreamId, Incarnation> streams_;
+  LocalProcessTable processes_;
+  PageServer pages_;
+  WorkerService service_;
+  OutputForwarder output_;
+  DriverLink driver_;
+  AliveWatch watch_;
+};
+
+}  // namespace muster::launcher

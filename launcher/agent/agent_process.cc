@@ -1,0 +1,130 @@
+#include "launcher/agent/agent_process.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/log.h"
+#include "common/loop.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/process_scan.h"
+#include "launcher/agent/socket_directory.h"
+
+namespace muster::launcher {
+namespace {
+
+class AgentProcess {
+ public:
+  AgentProcess(const v1::AgentBootstrap& bootstrap, std::string directory, UniqueFd reaper)
+      : bootstrap_(bootstrap), directory_(std::move(directory)), reaper_(std::move(reaper)) {}
+
+  int Run() {
+    if (Status status = Start(); !status.ok()) {
+      spdlog::error("{}", status.message());
+      return kExitAbandoned;
+    }
+    loop_.Run();
+    agent_.reset();
+    return 0;
+  }
+
+ private:
+  Status Start() {
+    WatchSignals();
+    WatchLifelines();
+    const std::vector<std::string> literals = [this] {
+      std::vector<std::string> all;
+      for (const v1::Address& address : bootstrap_.driver()) {
+        all.push_back(address.literal());
+      }
+      return all;
+    }();
+    Result<std::shared_ptr<grpc::Channel>> channel = MakeDriverChannel(literals);
+    if (!channel.ok()) {
+      return channel.status();
+    }
+    agent_ = std::make_unique<Agent>(
+        loop_,
+        AgentOptions{bootstrap_.host(), bootstrap_.job_id(), bootstrap_.secret(), directory_},
+        channel.value(),
+        Agent::Callbacks{
+            [this] { loop_.Stop(); },
+            [this](const Status& status) { EndEverything("the driver: " + status.message()); }});
+    return agent_->Start();
+  }
+
+  void WatchSignals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGHUP}) {
+      sigaddset(&signals, signal);
+    }
+    signals_ = UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignal(); });
+  }
+
+  void OnSignal() {
+    signalfd_siginfo info{};
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+      if (info.ssi_signo == SIGCHLD) {
+        agent_->OnChildSignal();
+      } else {
+        agent_->RequestDrain();
+      }
+    }
+  }
+
+  void WatchLifelines() {
+    // Only the hang-up counts; it is not read, since the reaper has the same pipe.
+    loop_.Watch(
+        STDIN_FILENO, EPOLLRDHUP, [this](uint32_t) { EndEverything("the driver is gone"); });
+    loop_.Watch(reaper_.get(), EPOLLIN, [this](uint32_t) {
+      reaper_gone_ = true;
+      EndEverything("its reaper is gone");
+    });
+  }
+
+  // Everything at once: no destructor of ours or of gRPC's may delay it. A reaper that is stopped
+  // is woken, so that it can end too.
+  [[noreturn]] void EndEverything(const std::string& why) {
+    spdlog::info("all workers of this host are killed: {}", why);
+    const bool all = Sweep({bootstrap_.job_id(), bootstrap_.host(), true}, kSweepDeadline);
+    if (!all) {
+      spdlog::error("some processes of this job do not end; look for MUSTER_JOB={}",
+                    bootstrap_.job_id());
+    }
+    if (reaper_gone_) {
+      RemoveSocketDirectory(directory_);
+    } else {
+      ::kill(::getppid(), SIGCONT);
+    }
+    ::_exit(kExitAbandoned);
+  }
+
+  const v1::AgentBootstrap& bootstrap_;
+  const std::string directory_;
+  const UniqueFd reaper_;
+  bool reaper_gone_ = false;
+  UniqueFd signals_;
+  Loop loop_;
+  std::unique_ptr<Agent> agent_;
+};
+
+}  // namespace
+
+int RunAgentProper(const v1::AgentBootstrap& bootstrap,
+                   const std::string& directory,
+                   UniqueFd reaper) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::pthread_setname_np(::pthread_self(), "muster-agent");
+  return AgentProcess(bootstrap, directory, std::move(reaper)).Run();
+}
+
+}  // namespace muster::launcher

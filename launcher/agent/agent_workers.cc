@@ -1,0 +1,240 @@
+// The half of Agent that deals with workers; agent.cc deals with the driver.
+
+#include <signal.h>
+
+#include <optional>
+#include <utility>
+
+#include "common/log.h"
+#include "common/secret.h"
+#include "common/version.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/worker_relay.h"
+
+namespace muster::launcher {
+namespace {
+
+// A shell around a dying worker gets this long to end with the worker's code.
+constexpr Duration kWrapperGrace = std::chrono::seconds(1);
+// For the end of a worker's stream after its mutex was unlocked or its process ended.
+constexpr Duration kLastReportDeadline = std::chrono::milliseconds(500);
+
+}  // namespace
+
+Result<std::shared_ptr<SharedPage>> Agent::OnPageAsked(Incarnation id,
+                                                       std::string_view key,
+                                                       PageClient client) {
+  Worker* worker = Find(id);
+  if (worker == nullptr || !EqualInConstantTime(key, worker->key)) {
+    return Status::Invalid("this agent has no such worker, or the key is wrong");
+  }
+  if (worker->refused) {
+    return Status::Invalid("this worker was expelled from the job");
+  }
+  if (worker->page != nullptr && (worker->phase != Phase::kStarted || !worker->client.HasEnded())) {
+    return Status::Invalid("another process (pid " + std::to_string(worker->client.pid) +
+                           ") is this worker already: only one process per slot may call init()");
+  }
+  Result<std::shared_ptr<SharedPage>> page = SharedPage::Create();
+  if (page.ok()) {
+    worker->page = page.value();
+    worker->client = std::move(client);
+  }
+  return page;
+}
+
+void Agent::OnWorkerReport(StreamId stream, const v1::WorkerReport& report) {
+  const auto it = streams_.find(stream);
+  if (it == streams_.end()) {
+    if (report.has_join()) {
+      OnJoin(stream, report.join());
+    } else {
+      service_.Finish(stream, {grpc::StatusCode::FAILED_PRECONDITION, "the first report is Join"});
+    }
+    return;
+  }
+  const Incarnation id = it->second;
+  const Worker* worker = Find(id);
+  if (worker == nullptr || worker->refused) {
+    return;
+  }
+  if (report.has_bye()) {
+    ReportBye(id);
+  } else if (std::optional<v1::AgentReport> relayed = RelayedReport(id, report)) {
+    driver_.Send(std::move(*relayed));
+  } else {
+    spdlog::warn("worker #{} sent a report that was not expected", id.value);
+  }
+}
+
+grpc::Status Agent::CheckJoin(const v1::WorkerReport::Join& join) const {
+  const auto it = workers_.find({join.incarnation()});
+  if (it == workers_.end() || !EqualInConstantTime(join.key(), it->second.key)) {
+    return {grpc::StatusCode::PERMISSION_DENIED,
+            "this agent has no such worker, or the key is wrong"};
+  }
+  const Worker& worker = it->second;
+  if (join.protocol() != kProtocolVersion) {
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            "the worker's library speaks protocol " + std::to_string(join.protocol()) +
+                ", the agent " + std::to_string(kProtocolVersion)};
+  }
+  if (worker.refused) {
+    return {grpc::StatusCode::PERMISSION_DENIED, "this worker was expelled from the job"};
+  }
+  if (worker.phase != Phase::kStarted) {
+    return {grpc::StatusCode::ALREADY_EXISTS,
+            "pid " + std::to_string(worker.client.pid) +
+                " has joined as this worker: only one process per slot may call init()"};
+  }
+  if (worker.page == nullptr || static_cast<uint64_t>(worker.client.pid) != join.pid()) {
+    return {grpc::StatusCode::FAILED_PRECONDITION, "this process has not got its page yet"};
+  }
+  if (worker.page->state() == AliveState::kUnlocked) {
+    return {grpc::StatusCode::FAILED_PRECONDITION, "the page is locked first, then joined with"};
+  }
+  return grpc::Status::OK;
+}
+
+void Agent::OnJoin(StreamId stream, const v1::WorkerReport::Join& join) {
+  if (const grpc::Status status = CheckJoin(join); !status.ok()) {
+    spdlog::warn("a worker may not join as #{}: {}", join.incarnation(), status.error_message());
+    service_.Finish(stream, status);
+    return;
+  }
+  const Incarnation id{join.incarnation()};
+  Worker& worker = *Find(id);
+  worker.phase = Phase::kJoined;
+  worker.stream = stream;
+  streams_[stream] = id;
+  v1::WorkerOrder answer;
+  v1::WorkerOrder::Joined& joined = *answer.mutable_joined();
+  joined.set_host(options_.host);
+  joined.set_slot(worker.slot);
+  joined.set_stall_warning_ms(welcome_.stall_warning_ms());
+  joined.set_stall_shutdown_ms(welcome_.stall_shutdown_ms());
+  joined.set_first_start(!worker.newcomer);
+  Tell(id, std::move(answer));
+  v1::AgentReport report;
+  report.mutable_worker_joined()->set_incarnation(id.value);
+  report.mutable_worker_joined()->set_pid(join.pid());
+  *report.mutable_worker_joined()->mutable_addresses() = join.addresses();
+  driver_.Send(std::move(report));
+  watch_.Add(id.value, worker.page);
+}
+
+// A stream that breaks is no verdict: only the mutex and the process itself tell of a death. But
+// it is the end of what the worker had to say, for which its goodbye or exit may be waiting.
+void Agent::OnStreamBroken(StreamId stream) {
+  const auto it = streams_.find(stream);
+  if (it == streams_.end()) {
+    return;
+  }
+  const Incarnation id = it->second;
+  streams_.erase(it);
+  Worker* worker = Find(id);
+  if (worker == nullptr) {
+    return;
+  }
+  worker->stream = {};
+  if (worker->exit) {
+    ReportExit(id);
+  } else if (worker->unlocked) {
+    ReportBye(id);
+  }
+}
+
+void Agent::OnAliveEnded(Incarnation id, AliveState state) {
+  Worker* worker = Find(id);
+  if (worker == nullptr || worker->phase != Phase::kJoined) {
+    return;
+  }
+  if (state == AliveState::kOwnerDied) {
+    OnOwnerDied(id, *worker);
+    return;
+  }
+  worker->unlocked = true;
+  AfterLastReport(*worker, [this, id] { ReportBye(id); });
+}
+
+void Agent::OnOwnerDied(Incarnation id, Worker& worker) {
+  worker.phase = Phase::kLeaving;
+  v1::AgentReport report;
+  v1::WorkerLost& lost = *report.mutable_worker_lost();
+  lost.set_incarnation(id.value);
+  lost.set_kind(v1::WorkerLost::KIND_OWNER_DIED);
+  lost.set_evidence("pid " + std::to_string(worker.client.pid) + " is dying");
+  driver_.Send(std::move(report));
+  if (worker.client.pid == worker.pid) {
+    processes_.SignalGroup(id, SIGKILL);
+    return;
+  }
+  // A shell that is killed with the worker would hide the worker's code.
+  worker.client.Signal(SIGKILL);
+  After(kWrapperGrace, [this, id] { processes_.SignalGroup(id, SIGKILL); });
+}
+
+void Agent::OnExited(Incarnation id, ExitStatus status) {
+  if (Worker* worker = Find(id)) {
+    worker->exit = status;
+    AfterLastReport(*worker, [this, id] { ReportExit(id); });
+  }
+}
+
+// The mutex and the process are faster than the stream: a Done that is still on its way must reach
+// the driver before the exit. The end of the stream wakes us; it comes with the process's end.
+void Agent::AfterLastReport(const Worker& worker, const Loop::Callback& report) {
+  if (worker.stream.value == 0) {
+    report();
+  } else {
+    After(kLastReportDeadline, report);
+  }
+}
+
+void Agent::ReportBye(Incarnation id) {
+  Worker* worker = Find(id);
+  if (worker == nullptr || worker->phase != Phase::kJoined) {
+    return;
+  }
+  worker->phase = Phase::kLeaving;
+  v1::AgentReport report;
+  report.mutable_worker_bye()->set_incarnation(id.value);
+  driver_.Send(std::move(report));
+}
+
+void Agent::ReportExit(Incarnation id) {
+  const auto it = workers_.find(id);
+  if (it == workers_.end()) {
+    return;
+  }
+  Worker& worker = it->second;
+  watch_.Remove(id.value);
+  if (worker.phase == Phase::kJoined && worker.page->state() == AliveState::kOwnerDied) {
+    OnOwnerDied(id, worker);  // The watch is on its way with the same news.
+  }
+  ReportBye(id);
+  if (worker.stream.value != 0) {
+    streams_.erase(worker.stream);
+    service_.Finish(worker.stream, grpc::Status::OK);
+  }
+  const ExitStatus status = *worker.exit;
+  workers_.erase(it);
+  spdlog::info("worker #{} exited with code {}", id.value, status.code);
+  v1::AgentReport report;
+  report.mutable_worker_exited()->set_incarnation(id.value);
+  report.mutable_worker_exited()->set_code(status.code);
+  report.mutable_worker_exited()->set_signal(status.signal);
+  driver_.Send(std::move(report));
+  FinishWhenEmpty();
+}
+
+bool Agent::IsAlive(Incarnation id) {
+  const Worker* worker = Find(id);
+  if (worker == nullptr) {
+    return false;
+  }
+  return worker->page == nullptr ||
+         (worker->page->state() != AliveState::kOwnerDied && !worker->client.HasEnded());
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,249 @@
+#include "launcher/agent/driver_link.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <deque>
+#include <future>
+#include <utility>
+
+#include "common/log.h"
+
+namespace muster::launcher {
+namespace {
+
+constexpr int kFirstBackoffMilliseconds = 50;
+constexpr int kMessageBytesMax = 64 << 20;  // Welcome carries the whole environment.
+
+// gRPC takes several addresses of one family in one target, and tries them in order.
+Result<std::string> Target(const std::vector<std::string>& literals) {
+  std::string target;
+  for (const std::string& literal : literals) {
+    if (literal.starts_with("unix:")) {
+      return literal;
+    }
+    const std::string scheme = literal.starts_with('[') ? "ipv6:" : "ipv4:";
+    if (target.empty()) {
+      target = scheme + literal;
+    } else if (target.starts_with(scheme)) {
+      target += "," + literal;
+    }
+  }
+  if (target.empty()) {
+    return Status::Invalid("no address of the driver was given");
+  }
+  return target;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<grpc::Channel>> MakeDriverChannel(const std::vector<std::string>& literals) {
+  const Result<std::string> target = Target(literals);
+  if (!target.ok()) {
+    return target.status();
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstBackoffMilliseconds);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kFirstBackoffMilliseconds);
+  arguments.SetServiceConfigJSON("{}");
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  return grpc::CreateCustomChannel(target.value(), grpc::InsecureChannelCredentials(), arguments);
+}
+
+// gRPC calls the reactor on its own threads; each call only posts. The hold keeps OnDone from
+// coming while the loop may still start a write or read.
+class DriverLink::Stream final : public grpc::ClientBidiReactor<v1::AgentReport, v1::AgentOrder> {
+ public:
+  Stream(Loop& loop,
+         std::shared_ptr<grpc::Channel> channel,
+         const std::string& secret,
+         Callbacks callbacks)
+      : loop_(loop),
+        callbacks_(std::move(callbacks)),
+        stub_(v1::Agents::NewStub(std::move(channel))) {
+    context_.AddMetadata(kSecretKey, secret);
+    context_.set_wait_for_ready(false);
+  }
+
+  void Start(const v1::AgentHello& hello) {
+    started_ = true;
+    stub_->async()->Attach(&context_, this);
+    AddHold();
+    v1::AgentReport report;
+    *report.mutable_hello() = hello;
+    Send(std::move(report));
+    StartRead(&order_);
+    StartCall();
+  }
+
+  void Send(v1::AgentReport report) {
+    if (broken_ || finishing_) {
+      return;
+    }
+    if (report.has_summary()) {
+      std::erase_if(queue_, [](const v1::AgentReport& old) { return old.has_summary(); });
+    }
+    queue_.push_back(std::move(report));
+    if (queue_.size() > kReportsMax) {
+      Break("the driver has not taken a report for too long");
+      return;
+    }
+    WriteNext();
+  }
+
+  void Finish() {
+    finishing_ = true;
+    WriteNext();
+  }
+
+  // Cancels and waits for gRPC to let go; the peer has no part in that.
+  void Stop() {
+    if (!started_) {
+      return;
+    }
+    stopping_ = true;
+    context_.TryCancel();
+    ReleaseHold();
+    done_->get_future().wait();
+  }
+
+  void OnWriteDone(bool ok) override {
+    loop_.Post([this, alive = std::weak_ptr<bool>(alive_), ok] {
+      if (!alive.expired()) {
+        Written(ok);
+      }
+    });
+  }
+
+  void OnReadDone(bool ok) override {
+    loop_.Post([this, alive = std::weak_ptr<bool>(alive_), ok] {
+      if (!alive.expired()) {
+        Read(ok);
+      }
+    });
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<std::promise<void>> done = done_;
+    loop_.Post([this, alive = std::weak_ptr<bool>(alive_), status] {
+      if (!alive.expired()) {
+        Done(status);
+      }
+    });
+    done->set_value();  // From here on this object may be gone.
+  }
+
+ private:
+  void WriteNext() {
+    if (writing_ || broken_ || closed_) {
+      return;
+    }
+    if (!queue_.empty()) {
+      writing_ = true;
+      in_flight_ = std::move(queue_.front());
+      queue_.pop_front();
+      StartWrite(&in_flight_);
+    } else if (finishing_) {
+      closed_ = true;
+      StartWritesDone();
+    }
+  }
+
+  void Written(bool ok) {
+    writing_ = false;
+    if (ok) {
+      WriteNext();
+    } else {
+      Break("writing to the driver failed");
+    }
+  }
+
+  // The next order is read when this one is done with: a driver that floods an agent is slowed.
+  void Read(bool ok) {
+    if (!ok) {
+      Break("");
+      return;
+    }
+    if (broken_) {
+      return;
+    }
+    callbacks_.order(order_);
+    if (!broken_ && !stopping_) {
+      StartRead(&order_);
+    }
+  }
+
+  // Lets OnDone come, which brings the reason.
+  void Break(const std::string& reason) {
+    if (broken_) {
+      return;
+    }
+    broken_ = true;
+    reason_ = reason;
+    queue_.clear();
+    if (!reason.empty()) {
+      context_.TryCancel();
+    }
+    ReleaseHold();
+  }
+
+  void Done(const grpc::Status& status) {
+    broken_ = true;
+    const std::string reason = reason_.empty() ? status.error_message() : reason_;
+    callbacks_.broken(status.ok()
+                          ? Status::Ok()
+                          : Status(StatusCode::kUnavailable,
+                                   reason.empty() ? "the stream to the driver broke" : reason));
+  }
+
+  void ReleaseHold() {
+    if (!std::exchange(released_, true)) {
+      RemoveHold();
+    }
+  }
+
+  Loop& loop_;
+  Callbacks callbacks_;
+  std::unique_ptr<v1::Agents::Stub> stub_;
+  grpc::ClientContext context_;
+  // shared_ptr: closures that outlive this object in the loop's queue see that it is gone.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  v1::AgentOrder order_;
+  v1::AgentReport in_flight_;
+  std::deque<v1::AgentReport> queue_;
+  std::string reason_;
+  bool started_ = false;
+  bool writing_ = false;
+  bool finishing_ = false;
+  bool closed_ = false;  // StartWritesDone was called.
+  bool broken_ = false;
+  bool stopping_ = false;
+  bool released_ = false;
+  // shared_ptr: setting it must not outlive it.
+  std::shared_ptr<std::promise<void>> done_ = std::make_shared<std::promise<void>>();
+};
+
+DriverLink::DriverLink(Loop& loop,
+                       std::shared_ptr<grpc::Channel> channel,
+                       const std::string& secret,
+                       Callbacks callbacks)
+    : stream_(std::make_unique<Stream>(loop, std::move(channel), secret, std::move(callbacks))) {}
+
+DriverLink::~DriverLink() {
+  stream_->Stop();
+}
+
+void DriverLink::Start(const v1::AgentHello& hello) {
+  stream_->Start(hello);
+}
+void DriverLink::Send(v1::AgentReport report) {
+  stream_->Send(std::move(report));
+}
+void DriverLink::Finish() {
+  stream_->Finish();
+}
+
+}  // namespace muster::launcher

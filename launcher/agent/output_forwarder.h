@@ -1,0 +1,82 @@
+#pragma once
+
+// OutputForwarder: reads the workers' standard output and error and sends whole lines to the
+// driver on Agents.ForwardOutput, a stream of its own. A driver that does not take output stops
+// the reading, so that the workers' pipes fill and they block as they would on a terminal; nothing
+// else is delayed. If the driver ends the stream, output is read and dropped: that ends the
+// forwarding, not the job.
+//
+// Bounds: kOutputBytesMax wait to be sent; a partial line holds at most kLineBytesMax.
+// Threads: a loop thread of its own. All methods from any thread; `done` is called on that thread.
+
+#include <grpcpp/channel.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/loop.h"
+#include "common/unique_fd.h"
+#include "launcher/agent/line_splitter.h"
+
+namespace muster::launcher {
+
+inline constexpr size_t kOutputBytesMax = 1 << 20;
+
+class OutputForwarder {
+ public:
+  OutputForwarder(std::shared_ptr<grpc::Channel> channel, std::string secret, std::string host);
+  ~OutputForwarder();
+  OutputForwarder(const OutputForwarder&) = delete;
+  OutputForwarder& operator=(const OutputForwarder&) = delete;
+
+  /// Reads both pipes until their end. Lines are tagged with rank -1 until SetRanks.
+  void Add(Incarnation worker, uint32_t slot, UniqueFd out, UniqueFd err);
+  void SetRanks(std::vector<std::pair<Incarnation, int32_t>> ranks);
+
+  /// Sends what can be read without blocking, partial lines too, then ends the stream. Calls `done`
+  /// once: when the driver has taken everything, or after `limit`.
+  void Flush(Duration limit, std::function<void()> done);
+
+ private:
+  class Stream;
+  struct Source {
+    UniqueFd fd;
+    Incarnation worker;
+    uint32_t slot = 0;
+    bool is_stderr = false;
+    LineSplitter splitter;
+  };
+  enum class ReadResult : uint8_t { kMore, kNothingNow, kEnd };
+
+  void AddSource(Source source);
+  void OnReadable(int fd);
+  ReadResult ReadOnce(Source& source);
+  void Emit(const Source& source, std::string lines);
+  void Remove(int fd);
+  void PauseIfFull();
+  void ResumeIfRoom();
+  void OnSpace();
+  void OnStreamDone();
+  void DrainSources();
+  void FinishFlush();
+
+  const std::string host_;
+  Loop loop_;
+  std::map<int, Source> sources_;
+  std::map<Incarnation, int32_t> ranks_;
+  bool paused_ = false;
+  bool flushing_ = false;
+  bool stream_done_ = false;
+  std::function<void()> flushed_;
+  std::unique_ptr<Stream> stream_;
+  std::jthread thread_;  // Runs loop_.
+};
+
+}  // namespace muster::launcher

@@ -1,0 +1,156 @@
+#include "launcher/agent/page_server.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/log.h"
+#include "common/process.h"
+#include "common/worker_page.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // Linux 6.5; Debian 12's headers are older.
+#endif
+
+namespace muster::launcher {
+namespace {
+
+constexpr int kBacklog = 512;
+
+Status Failure(const std::string& what) {
+  return Status::Failed(what + ": " + strerror(errno));
+}
+
+// The kernel's own pidfd of the peer, where it has one: a number could already be another's.
+Result<PageClient> ClientOf(int fd) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 || credentials.pid <= 0) {
+    return Status::Failed("the agent cannot see the pid of the worker: are both in one container?");
+  }
+  int pidfd = -1;
+  size = sizeof pidfd;
+  PageClient client;
+  client.pid = credentials.pid;
+  client.pidfd = ::getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0
+                     ? UniqueFd(pidfd)
+                     : OpenPidfd(credentials.pid);
+  if (!client.pidfd.valid()) {
+    return Status::Failed("the worker has already ended");
+  }
+  return client;
+}
+
+void Answer(int fd, const std::string& error, const SharedPage* page) {
+  PageAnswer answer;
+  std::strncpy(answer.error, error.c_str(), sizeof answer.error - 1);
+  iovec part{&answer, sizeof answer};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (page != nullptr) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int page_fd = page->fd();
+    std::memcpy(CMSG_DATA(header), &page_fd, sizeof page_fd);
+  }
+  if (::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    spdlog::warn("a worker did not take the answer about its page: {}", strerror(errno));
+  }
+}
+
+}  // namespace
+
+bool PageClient::HasEnded() const {
+  pollfd entry{pidfd.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+void PageClient::Signal(int signal) const {
+  ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0U);
+}
+
+PageServer::PageServer(Loop& loop, Ask ask) : loop_(loop), ask_(std::move(ask)) {}
+
+PageServer::~PageServer() {
+  while (!connections_.empty()) {
+    Close(connections_.begin()->first);
+  }
+  if (listener_.valid()) {
+    loop_.Unwatch(listener_.get());
+  }
+}
+
+Status PageServer::Start(const std::string& socket_path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path.size() >= sizeof address.sun_path) {
+    return Status::Invalid("the name of the socket is too long: " + socket_path);
+  }
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
+  listener_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener_.valid() ||
+      ::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listener_.get(), kBacklog) != 0) {
+    return Failure("cannot listen on " + socket_path);
+  }
+  loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
+  return Status::Ok();
+}
+
+void PageServer::Accept() {
+  UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) {
+    return;
+  }
+  if (connections_.size() >= kConnectionsMax) {
+    Answer(fd.get(), "too many processes ask for a page at once", nullptr);
+    return;
+  }
+  const int number = fd.get();
+  loop_.Watch(number, EPOLLIN, [this, number](uint32_t) { Serve(number); });
+  const Loop::TimerId deadline = loop_.After(kHandshakeDeadline, [this, number] { Close(number); });
+  connections_[number] = Connection{std::move(fd), deadline};
+}
+
+void PageServer::Serve(int fd) {
+  PageRequest request;
+  const ssize_t got = ::recv(fd, &request, sizeof request, MSG_DONTWAIT | MSG_TRUNC);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    return;
+  }
+  if (got == sizeof request) {
+    Result<PageClient> client = ClientOf(fd);
+    const std::string_view key(request.key, sizeof request.key);
+    const Result<std::shared_ptr<SharedPage>> page =
+        client.ok() ? ask_({request.incarnation}, key, std::move(client).value())
+                    : Result<std::shared_ptr<SharedPage>>(client.status());
+    Answer(fd, page.status().message(), page.ok() ? page.value().get() : nullptr);
+  } else if (got > 0) {
+    Answer(fd, "this is no request for a page; are agent and worker of one version?", nullptr);
+  }
+  Close(fd);
+}
+
+void PageServer::Close(int fd) {
+  const auto it = connections_.find(fd);
+  if (it != connections_.end()) {
+    loop_.Cancel(it->second.deadline);
+    loop_.Unwatch(fd);
+    connections_.erase(it);
+  }
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,189 @@
+#include "launcher/agent/process_scan.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <string_view>
+
+#include "common/process.h"
+#include "common/unique_fd.h"
+#include "common/worker_page.h"
+
+namespace muster::launcher {
+namespace {
+
+constexpr size_t kEnvironmentBytesMax = 8 << 20;
+constexpr long kLookAgainNanoseconds = 5'000'000;
+
+std::string ReadFile(const std::string& path, size_t size_max) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 4096> buffer;
+  while (fd.valid() && text.size() < size_max) {
+    const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
+    if (got <= 0) {
+      break;
+    }
+    text.append(buffer.data(), static_cast<size_t>(got));
+  }
+  return text;
+}
+
+// The name in parentheses may hold blanks and parentheses, so the fields are those after the last.
+// False also for a zombie: but a process whose first thread alone has ended looks like one, and is
+// told by its number of threads.
+bool ParseLiving(const std::string& text, ProcessEntry& entry) {
+  const size_t end = text.rfind(')');
+  char state = 0;
+  int threads = 0;
+  if (end == std::string::npos ||
+      std::sscanf(text.c_str() + end + 1,
+                  " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d",
+                  &state,
+                  &entry.parent,
+                  &entry.group,
+                  &threads) != 4) {
+    return false;
+  }
+  return (state != 'Z' && state != 'X') || threads > 1;
+}
+
+std::vector<ProcessEntry> Victims(const SweepTarget& target,
+                                  const std::vector<std::string>& marks) {
+  const std::vector<ProcessEntry> all = ListProcesses();
+  std::set<pid_t> below;
+  if (target.descendants) {
+    for (const ProcessEntry& entry : DescendantsOf(::getpid(), all)) {
+      below.insert(entry.pid);
+    }
+  }
+  std::vector<ProcessEntry> victims;
+  for (const ProcessEntry& entry : all) {
+    if (entry.pid != ::getpid() &&
+        (below.contains(entry.pid) || EnvironmentHolds(entry.pid, marks))) {
+      victims.push_back(entry);
+    }
+  }
+  return victims;
+}
+
+// A group is killed as one, so that a member that forks in this moment does not get away.
+void KillAll(const std::vector<ProcessEntry>& victims) {
+  std::set<pid_t> groups;
+  for (const ProcessEntry& victim : victims) {
+    if (victim.group > 1 && victim.group != ::getpgrp() && groups.insert(victim.group).second) {
+      ::kill(-victim.group, SIGKILL);
+    }
+    ::kill(victim.pid, SIGKILL);
+  }
+}
+
+// True if children are left that have not ended.
+bool ReapEnded() {
+  while (true) {
+    const pid_t pid = ::waitpid(-1, nullptr, WNOHANG);
+    if (pid == 0) {
+      return true;
+    }
+    if (pid < 0 && errno != EINTR) {
+      return false;
+    }
+  }
+}
+
+// Not all victims are children, so the next look comes after a while even without a SIGCHLD.
+void WaitForChange() {
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  const timespec limit{0, kLookAgainNanoseconds};
+  ::sigtimedwait(&child, nullptr, &limit);
+}
+
+}  // namespace
+
+std::vector<ProcessEntry> ListProcesses() {
+  std::vector<ProcessEntry> entries;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
+  if (folder == nullptr) {
+    return entries;
+  }
+  while (const dirent* name = ::readdir(folder.get())) {  // NOLINT(concurrency-mt-unsafe)
+    if (name->d_name[0] < '1' || name->d_name[0] > '9') {
+      continue;
+    }
+    ProcessEntry entry;
+    entry.pid = static_cast<pid_t>(std::strtol(name->d_name, nullptr, 10));
+    const std::string path = std::string("/proc/") + name->d_name + "/stat";
+    if (ParseLiving(ReadFile(path, 4096), entry)) {
+      entries.push_back(entry);
+    }
+  }
+  return entries;
+}
+
+std::vector<ProcessEntry> DescendantsOf(pid_t ancestor, const std::vector<ProcessEntry>& all) {
+  std::multimap<pid_t, const ProcessEntry*> children;
+  for (const ProcessEntry& entry : all) {
+    children.emplace(entry.parent, &entry);
+  }
+  std::vector<ProcessEntry> found;
+  std::set<pid_t> seen{ancestor};  // A pid reused while /proc was read could close a circle.
+  std::vector<pid_t> open{ancestor};
+  while (!open.empty()) {
+    const pid_t parent = open.back();
+    open.pop_back();
+    const auto [first, last] = children.equal_range(parent);
+    for (auto it = first; it != last; ++it) {
+      if (seen.insert(it->second->pid).second) {
+        found.push_back(*it->second);
+        open.push_back(it->second->pid);
+      }
+    }
+  }
+  return found;
+}
+
+bool EnvironmentHolds(pid_t pid, std::span<const std::string> entries) {
+  const std::string text =
+      '\0' + ReadFile("/proc/" + std::to_string(pid) + "/environ", kEnvironmentBytesMax);
+  if (text.size() == 1) {
+    return false;
+  }
+  for (const std::string& entry : entries) {
+    if (text.find('\0' + entry + '\0') == std::string::npos) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Sweep(const SweepTarget& target, Duration limit) {
+  const Instant deadline = SteadyClock().Now() + limit;
+  const std::vector<std::string> marks{std::string(kEnvJob) + "=" + target.job,
+                                       std::string(kEnvHost) + "=" + target.host};
+  while (true) {
+    const bool children_left = target.descendants && ReapEnded();
+    const std::vector<ProcessEntry> victims = Victims(target, marks);
+    if (victims.empty() && !children_left) {
+      return true;
+    }
+    KillAll(victims);
+    if (SteadyClock().Now() >= deadline) {
+      return false;
+    }
+    WaitForChange();
+  }
+}
+
+}  // namespace muster::launcher

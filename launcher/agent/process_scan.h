@@ -1,0 +1,47 @@
+#pragma once
+
+// Looks at /proc: who descends from whom, who carries a job's marks in its environment; and kills
+// what is left of a host's part of a job. Without state; any thread, except that Sweep with
+// `descendants` reaps every child of the process.
+//
+// What cannot be seen (another user's process, a zombie) counts as not there.
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace muster::launcher {
+
+struct ProcessEntry {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  pid_t group = 0;
+};
+
+/// All living processes; zombies are left out.
+std::vector<ProcessEntry> ListProcesses();
+
+/// Those of `all` that descend from `ancestor`, itself excluded. Under a subreaper orphans stay
+/// its descendants, whatever session or group they made.
+std::vector<ProcessEntry> DescendantsOf(pid_t ancestor, const std::vector<ProcessEntry>& all);
+
+/// True if the environment with which the process was executed holds every one of `entries`
+/// ("NAME=value").
+bool EnvironmentHolds(pid_t pid, std::span<const std::string> entries);
+
+struct SweepTarget {
+  std::string job;
+  std::string host;
+  bool descendants = false;  // Also everything that descends from the caller, and reap it.
+};
+
+/// SIGKILLs whatever carries the job's and host's marks, again and again until nothing is left.
+/// False if something was left after `limit`. The driver calls it too, for a local host whose
+/// agent and reaper were both killed.
+bool Sweep(const SweepTarget& target, Duration limit);
+
+}  // namespace muster::launcher

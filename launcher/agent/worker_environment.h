@@ -1,0 +1,27 @@
+#pragma once
+
+// The environment of one worker: the job's, with the worker's own variables on top. Pure.
+
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "muster/v1/agents.pb.h"
+
+namespace muster::launcher {
+
+struct WorkerIdentity {
+  std::string host;
+  std::string job;
+  std::string directory;  // Of the agent's sockets.
+  std::string key;
+  Incarnation incarnation;
+  uint32_t slot = 0;
+};
+
+/// "NAME=value", sorted, each name once.
+std::vector<std::string> WorkerEnvironment(const v1::Welcome& job,
+                                           const WorkerIdentity& worker,
+                                           const v1::Placement& provisional);
+
+}  // namespace muster::launcher
