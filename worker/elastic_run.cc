@@ -72,7 +72,7 @@ class Loop {
     runtime_.trace().Write(event, std::move(fields));
   }
 
-  auto& impl() { return StateAccess::Get(state_); }
+  StateAccess::Impl& impl() { return StateAccess::Get(state_); }
 
   Runtime& runtime_;
   State& state_;

@@ -50,7 +50,8 @@ class State::Impl {
 /// Gives elastic_run.cc the inside of a State.
 class StateAccess {
  public:
-  static State::Impl& Get(State& state) { return *state.impl_; }
+  using Impl = State::Impl;
+  static Impl& Get(State& state) { return *state.impl_; }
 };
 
 }  // namespace muster::elastic

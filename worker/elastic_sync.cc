@@ -156,6 +156,7 @@ uint64_t Synchronizer::SpreadTensors(const Landing& landing) {
   for (size_t i = 0; i < half; ++i) {
     broadcasts.Add(buffers[i].first, buffers[i].second);
   }
+  broadcasts.Finish();  // A fault may throw: nothing is under way here.
   FaultPoint("sync_bulk", runtime_.place().rank);
   for (size_t i = half; i < buffers.size(); ++i) {
     broadcasts.Add(buffers[i].first, buffers[i].second);
