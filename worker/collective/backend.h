@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "common/status.h"
 #include "muster/muster.h"
@@ -40,6 +41,9 @@ class Backend {
   /// Makes a running and every later operation fail with kAborted. Returns at once; no operation
   /// touches user memory after it has returned to its caller.
   virtual void Abort() = 0;
+
+  /// After an error other than kAborted: the ranks whose links failed or who kept others waiting.
+  virtual std::vector<int> suspects() const { return {}; }
 };
 
 }  // namespace muster::worker

@@ -1,0 +1,125 @@
+#pragma once
+
+// PeerMesh: moves messages between this rank and the others over one authenticated socket each. A
+// message has a slot, which the receiver names to get it. There is no thread in here: whoever
+// waits drives the sockets, so that after a wait has ended, for whatever reason, nobody touches
+// the caller's memory any more.
+//
+// A message that nobody has asked for yet stays in the kernel's buffer, and holds up its sender,
+// unless something behind it is asked for. After an error or Abort every call fails.
+//
+// Threads: one (the executor), except Abort, which any thread may call at any time.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "common/unique_fd.h"
+#include "worker/socket.h"
+
+namespace muster::worker {
+
+class PeerMesh {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  /// Who waits for what: counts what has completed for one owner. It must be cancelled before it
+  /// is destroyed, if anything posted for it may be incomplete.
+  struct Completions {
+    std::deque<int> sent;      // Ranks, in the order of completion.
+    std::deque<int> received;  // Ranks.
+  };
+
+  /// `sockets`: by rank, none at `rank`.
+  PeerMesh(int rank, std::vector<PrivateFd> sockets);
+  ~PeerMesh();
+  PeerMesh(const PeerMesh&) = delete;
+  PeerMesh& operator=(const PeerMesh&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+
+  Status Send(int to, uint64_t slot, const void* data, size_t bytes, Completions& owner);
+  /// From whichever of `from` comes first.
+  Status Receive(
+      std::vector<int> from, uint64_t slot, void* data, size_t bytes, Completions& owner);
+  /// Drives the sockets until the deque is not empty. kAborted, kTimeout or kFailed otherwise.
+  Status Wait(const std::deque<int>& completed, Deadline deadline);
+  /// Forgets what is posted for this owner. If a message is half way, the mesh is broken.
+  void Cancel(Completions& owner);
+
+  /// kAborted after Abort, else what broke the mesh.
+  Status Check();
+  void Abort();
+  /// Ranks whose sockets failed, or who were waited for when the time was up.
+  const std::vector<int>& suspects() const { return suspects_; }
+
+ private:
+  struct Header {
+    uint64_t slot;
+    uint64_t bytes;
+  };
+  struct Outgoing {
+    Header header;
+    const char* data;
+    size_t done;  // Bytes written, header included.
+    Completions* owner;
+  };
+  struct Expected {
+    std::vector<int> from;
+    uint64_t slot;
+    char* data;
+    size_t bytes;
+    Completions* owner;
+  };
+  /// A message read before anyone asked for it.
+  struct Early {
+    uint64_t slot;
+    std::string bytes;
+  };
+  struct Incoming {
+    size_t bytes = 0;
+    size_t done = 0;
+    char* target = nullptr;
+    Completions* owner = nullptr;  // Null: the target is the newest of `early`.
+  };
+  struct Peer {
+    PrivateFd fd;
+    std::list<Outgoing> out;
+    std::vector<char> staging;  // Bytes read ahead.
+    size_t staged_begin = 0;
+    size_t staged_end = 0;
+    bool has_incoming = false;
+    Incoming incoming;
+    std::list<Early> early;
+    size_t wanted = 0;  // Posted receives that this peer may serve.
+  };
+
+  bool IsExpected(const Expected& receive, int from) const;
+  void Unwant(const Expected& receive);
+  Status WriteTo(int to);
+  Status ReadFrom(int from);
+  /// Starts on the message whose header is staged; false: it has to wait until somebody asks.
+  Result<bool> BeginMessage(int from, Header header);
+  void FinishMessage(int from);
+  bool TakeEarly(const Expected& receive);
+  Status PollOnce(Deadline deadline);
+  Status Break(int rank, const std::string& what);
+  Status BreakTimeout();
+
+  const int rank_;
+  std::vector<Peer> peers_;
+  std::list<Expected> expected_;
+  UniqueFd wake_;  // eventfd, written by Abort.
+  std::atomic<bool> aborted_{false};
+  Status broken_;
+  std::vector<int> suspects_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,190 @@
+#include "worker/socket.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <set>
+
+#include "common/mutex.h"
+
+namespace muster::worker {
+namespace {
+
+/// The descriptors to close in forked children. Never destroyed: atfork handlers outlive statics.
+struct PrivateFds {
+  Mutex mutex;
+  std::set<int> fds MUSTER_GUARDED_BY(mutex);
+
+  static PrivateFds& Get() {
+    static auto* instance = new PrivateFds;
+    [[maybe_unused]] static const int registered = ::pthread_atfork(&Before, &InParent, &InChild);
+    return *instance;
+  }
+  // The lock is held over the fork, so that the child finds the set whole.
+  static void Before() { Get().mutex.lock(); }
+  static void InParent() { Get().mutex.unlock(); }
+  static void InChild() {
+    PrivateFds& self = Get();
+    for (const int fd : self.fds) {
+      ::close(fd);
+    }
+    self.fds.clear();
+    self.mutex.unlock();
+  }
+};
+
+}  // namespace
+
+PrivateFd::PrivateFd(int fd) : fd_(fd) {
+  if (fd >= 0) {
+    PrivateFds& all = PrivateFds::Get();
+    const MutexLock lock(all.mutex);
+    all.fds.insert(fd);
+  }
+}
+
+PrivateFd& PrivateFd::operator=(PrivateFd&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+// In a forked child the descriptor is closed already, and its number may be the user's by now.
+void PrivateFd::Reset() {
+  const int fd = std::exchange(fd_, -1);
+  if (fd < 0) {
+    return;
+  }
+  PrivateFds& all = PrivateFds::Get();
+  const MutexLock lock(all.mutex);
+  if (all.fds.erase(fd) == 1) {
+    ::close(fd);
+  }
+}
+
+Result<SocketAddress> ParseAddress(std::string_view literal) {
+  const auto bad = [&] {
+    return Status::Invalid("'" + std::string(literal.substr(0, 64)) +
+                           "' is not an address like 127.0.0.1:4711 or [::1]:4711");
+  };
+  const size_t colon = literal.rfind(':');
+  if (colon == std::string_view::npos) {
+    return bad();
+  }
+  uint16_t port = 0;
+  const char* end = literal.data() + literal.size();
+  const auto parsed = std::from_chars(literal.data() + colon + 1, end, port);
+  if (parsed.ec != std::errc() || parsed.ptr != end) {
+    return bad();
+  }
+  std::string host(literal.substr(0, colon));
+  SocketAddress address;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    address.size = sizeof *v6;
+    host = host.substr(1, host.size() - 2);
+    return inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1 ? Result(address) : bad();
+  }
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  v4->sin_family = AF_INET;
+  v4->sin_port = htons(port);
+  address.size = sizeof *v4;
+  return inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1 ? Result(address) : bad();
+}
+
+std::string ToLiteral(const SocketAddress& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (address.storage.ss_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    return "[" + std::string(text) + "]:" + std::to_string(ntohs(v6->sin6_port));
+  }
+  const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
+  inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+  return std::string(text) + ":" + std::to_string(ntohs(v4->sin_port));
+}
+
+Result<PrivateFd> ListenOnLoopback() {
+  std::string reason;
+  for (const char* literal : {"127.0.0.1:0", "[::1]:0"}) {
+    const SocketAddress address = ParseAddress(literal).value();
+    PrivateFd fd(
+        ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (fd.valid() &&
+        ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0 &&
+        ::listen(fd.get(), SOMAXCONN) == 0) {
+      return fd;
+    }
+    reason = strerror(errno);
+  }
+  return Status::Failed("no socket can listen on the loopback interface: " + reason);
+}
+
+Result<std::string> LocalAddress(int fd) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
+    return Status::Failed(std::string("getsockname: ") + strerror(errno));
+  }
+  return ToLiteral(address);
+}
+
+Result<PrivateFd> StartConnect(const SocketAddress& address) {
+  PrivateFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) {
+    return Status::Failed(std::string("socket: ") + strerror(errno));
+  }
+  const int on = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 &&
+      errno != EINPROGRESS) {
+    return Status(StatusCode::kUnavailable,
+                  "connect to " + ToLiteral(address) + ": " + strerror(errno));
+  }
+  return fd;
+}
+
+int ConnectError(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+Result<PrivateFd> Accept(int listener) {
+  PrivateFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) {
+    return Status(StatusCode::kUnavailable, std::string("accept: ") + strerror(errno));
+  }
+  const int on = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
+}
+
+ssize_t ReadSome(int fd, void* data, size_t size) {
+  const ssize_t count = ::recv(fd, data, size, 0);
+  if (count > 0) {
+    return count;
+  }
+  const bool later = count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  return later ? 0 : -1;
+}
+
+ssize_t WriteSome(int fd, const void* data, size_t size) {
+  const ssize_t count = ::send(fd, data, size, MSG_NOSIGNAL);
+  if (count >= 0) {
+    return count;
+  }
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,60 @@
+#pragma once
+
+// TCP sockets of the worker: non-blocking, close-on-exec, without Nagle's delay, and closed in
+// forked children. Addresses are literals ("127.0.0.1:4711", "[::1]:4711"), never names.
+//
+// Stateless except for the registry of descriptors that forked children close: any thread.
+
+#include <sys/socket.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/status.h"
+
+namespace muster::worker {
+
+/// A descriptor that a forked child closes at once: a socket that lived on in a data loader would
+/// hide the death of this process from its peers.
+class PrivateFd {
+ public:
+  PrivateFd() = default;
+  explicit PrivateFd(int fd);
+  PrivateFd(PrivateFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  PrivateFd& operator=(PrivateFd&& other) noexcept;
+  ~PrivateFd() { Reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void Reset();
+
+ private:
+  int fd_ = -1;
+};
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+};
+
+Result<SocketAddress> ParseAddress(std::string_view literal);
+std::string ToLiteral(const SocketAddress& address);
+
+/// Listens on port 0 of the loopback interface, IPv4 or else IPv6.
+Result<PrivateFd> ListenOnLoopback();
+/// The literal of the address at which the socket is bound.
+Result<std::string> LocalAddress(int fd);
+
+/// Begins to connect; the socket turns writable when it is decided (see ConnectError).
+Result<PrivateFd> StartConnect(const SocketAddress& address);
+/// The errno of a finished connect; 0: connected.
+int ConnectError(int fd);
+/// The next connection; kUnavailable: none now.
+Result<PrivateFd> Accept(int listener);
+
+/// Reads or writes what goes without waiting: bytes moved, 0: nothing now, -1: closed or broken.
+ssize_t ReadSome(int fd, void* data, size_t size);
+ssize_t WriteSome(int fd, const void* data, size_t size);
+
+}  // namespace muster::worker
