@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace muster {
@@ -207,6 +208,28 @@ TEST_CASE("spawn limits the core dump to one byte when asked") {
   const std::string text = OutputOf(options);
   REQUIRE(text.find("core file size") != std::string::npos);
   CHECK(text.find(" 1 ") != std::string::npos);
+}
+
+TEST_CASE("an ended child is seen before it is reaped, and not after") {
+  CHECK(EndedChild() == 0);
+  const SpawnedProcess process = std::move(Spawn(Shell("exit 3"))).value();
+  pollfd wait{process.pidfd.get(), POLLIN, 0};
+  REQUIRE(::poll(&wait, 1, kLimitMs) == 1);
+  CHECK(EndedChild() == process.pid);
+  CHECK(EndedChild() == process.pid);
+  CHECK(Reap(process.pid).value().code == 3);
+  CHECK(EndedChild() == 0);
+}
+
+TEST_CASE("spawn sends the parent death signal when the thread that called it ends") {
+  Pipe in = std::move(MakePipe()).value();
+  SpawnOptions options = Shell("");
+  options.argv = {"cat"};
+  options.stdin_fd = in.read.get();
+  options.parent_death_signal = SIGTERM;
+  SpawnedProcess process;
+  std::jthread([&] { process = std::move(Spawn(options)).value(); }).join();
+  CHECK(WaitFor(process).signal == SIGTERM);
 }
 
 TEST_CASE("pipes close on exec at both ends") {

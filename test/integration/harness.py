@@ -385,16 +385,15 @@ class JobTest(unittest.TestCase):
 
     def assert_commits_kept(self, job):
         """No generation starts behind a commit that one of its members held, and no step is left
-        out. The survivors of a loss go back to their newest commit; of a change by wish, nothing
-        is repeated."""
+        out: what is lost is at most what was done since."""
         events = job.events()
+        committed = self._committed_steps(events)
         first_steps = {}
         for event in select(events, "step"):
             first_steps.setdefault(event.generation, event)
         for generation, first in sorted(first_steps.items()):
             members = {e.pid for e in select(events, "world", generation=generation)}
-            held = [e.step for e in select(events, "commit")
-                    if e.pid in members and e.generation < generation and e.step is not None]
+            held = [step for pid, of, step in committed if pid in members and of < generation]
             reached = [e.step for e in select(events, "step")
                        if e.pid in members and e.generation < generation]
             if held:
@@ -405,6 +404,18 @@ class JobTest(unittest.TestCase):
                 self.assertLessEqual(first.step, max(reached) + 1,
                                      f"generation {generation} leaves a step out\n" + job.report())
         self._assert_steps_follow(events, job)
+
+    @staticmethod
+    def _committed_steps(events):
+        """(pid, generation, step) of each commit: the step that the process had finished."""
+        last = {}
+        committed = []
+        for event in events:
+            if event.event == "step":
+                last[event.pid] = event.step
+            elif event.event == "commit" and event.pid in last:
+                committed.append((event.pid, event.generation, last[event.pid]))
+        return committed
 
     def _assert_steps_follow(self, events, job):
         last = {}
