@@ -209,10 +209,10 @@ TEST_CASE("State forgets the agreement of an older generation") {
   job.LoseAt(1, "muster.agreement.0");  // The second commit of worker 1.
   job.RunAll([&](FakeRuntime& runtime) {
     Model model;
-    model.state.sync();
     if (runtime.id() == 0) {
       job.NotifyPending(0);
     }
+    model.state.sync();
     try {
       model.state.commit();  // Votes yes.
       model.state.commit();  // Worker 1 dies in here.
