@@ -51,11 +51,14 @@ class Event:
 
 
 class Tail:
-    """Follows a file of JSON lines that others append to."""
+    """Follows a file of JSON lines that others append to. Indexed, because waits ask again and
+    again, on cores that the job needs."""
 
     def __init__(self, path):
         self.path = path
         self.events = []
+        self._by_kind = {}
+        self._by_generation = {}
         self._offset = 0
 
     def read(self):
@@ -65,8 +68,30 @@ class Tail:
             whole = data.rfind(b"\n") + 1
             self._offset += whole
             for line in data[:whole].splitlines():
-                self.events.append(Event(json.loads(line)))
+                self._add(Event(json.loads(line)))
         return self.events
+
+    def _add(self, event):
+        self.events.append(event)
+        self._by_kind.setdefault(event.event, []).append(event)
+        self._by_generation.setdefault((event.event, event.generation), []).append(event)
+
+    def select(self, kind=None, **wanted):
+        self.read()
+        if kind is None:
+            return select(self.events, None, **wanted)
+        if "generation" in wanted:
+            found = self._by_generation.get((kind, wanted["generation"]), [])
+        else:
+            found = self._by_kind.get(kind, [])
+        return select(found, kind, **wanted)
+
+    def forget(self, keep):
+        """Drops the events for which keep(event) is false."""
+        kept = [e for e in self.events if keep(e)]
+        self.events, self._by_kind, self._by_generation = [], {}, {}
+        for event in kept:
+            self._add(event)
 
 
 def select(events, kind=None, **wanted):
@@ -255,10 +280,10 @@ class Job:
         return lines[-1] if lines else ""
 
     def events(self, kind=None, **wanted):
-        return select(self.trace.read(), kind, **wanted)
+        return self.trace.select(kind, **wanted)
 
     def logged(self, kind=None, **wanted):
-        return select(self.log.read(), kind, **wanted)
+        return self.log.select(kind, **wanted)
 
     def generation(self):
         return max((e.generation for e in self.events("world")), default=0)
@@ -273,9 +298,8 @@ class Job:
 
     def size(self):
         """Size of the newest world in which every member has finished a step; else 0."""
-        worlds = self.events("world")
-        newest = max((e.generation for e in worlds), default=0)
-        members = [e for e in worlds if e.generation == newest]
+        newest = self.generation()
+        members = self.events("world", generation=newest)
         stepped = {e.pid for e in self.events("step", generation=newest)}
         if members and len(members) == members[0].size and {m.pid for m in members} == stepped:
             return members[0].size
@@ -288,7 +312,10 @@ class Job:
             f"a world of {size} that trains", limit)
 
     def max_step(self):
-        return max((e.step for e in self.events("step")), default=0)
+        newest = self.generation()
+        steps = (self.events("step", generation=newest)
+                 or self.events("step"))
+        return max((e.step for e in steps), default=0)
 
     def wait_step(self, step, limit=LIMIT_S):
         return self.wait_for(lambda: self.max_step() >= step, f"step {step}", limit)

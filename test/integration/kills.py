@@ -80,9 +80,8 @@ class Kills(harness.JobTest):
     def trim(self, job):
         """The trace of 200 kills is long; only what the next round looks at is kept in memory."""
         generation = job.generation()
-        job.trace.events = [e for e in job.trace.events
-                            if e.event == "reaped" or e.generation in (None, generation)]
-        job.log.events = []
+        job.trace.forget(lambda e: e.event == "reaped" or e.generation in (None, generation))
+        job.log.forget(lambda e: False)
 
 
 class Stalls(harness.JobTest):
