@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kHelper =
     "group=; while read -r line; do group=$line; done; "
-    "[ -z \"$group\" ] || kill -KILL -- \"-$group\"";
+    "[ -z \"$group\" ] || kill -s KILL -- \"-$group\"";
 
 constexpr int kDeathWaitMilliseconds = 1000;
 
