@@ -13,10 +13,8 @@ constexpr size_t kRememberedWarningsMax = 1000;
 
 }  // namespace
 
-DiscoveryPoller::DiscoveryPoller(std::unique_ptr<HostSource> source,
-                                 Duration interval,
-                                 Callback callback)
-    : source_(std::move(source)), interval_(interval), callback_(std::move(callback)) {}
+DiscoveryPoller::DiscoveryPoller(HostSource& source, Duration interval, Callback callback)
+    : source_(source), interval_(interval), callback_(std::move(callback)) {}
 
 DiscoveryPoller::~DiscoveryPoller() {
   Stop();
@@ -32,7 +30,7 @@ void DiscoveryPoller::Stop() {
     return;
   }
   thread_.request_stop();
-  source_->Cancel();
+  source_.Cancel();
   thread_.join();
 }
 
@@ -41,7 +39,7 @@ void DiscoveryPoller::Run(std::stop_token stop) {
   const SteadyClock clock;
   while (!stop.stop_requested()) {
     const Instant next = clock.Now() + interval_;
-    Result<HostList> result = source_->Poll();
+    Result<HostList> result = source_.Poll();
     if (stop.stop_requested()) {
       return;  // The result may be one that Cancel cut short.
     }

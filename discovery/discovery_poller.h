@@ -9,7 +9,6 @@
 
 #include <condition_variable>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -28,7 +27,8 @@ class DiscoveryPoller {
 
   /// Polls `interval` apart, start to start; a poll that takes longer delays the next, which then
   /// follows at once: two never run together.
-  DiscoveryPoller(std::unique_ptr<HostSource> source, Duration interval, Callback callback);
+  /// `source` outlives the poller.
+  DiscoveryPoller(HostSource& source, Duration interval, Callback callback);
   ~DiscoveryPoller();
   DiscoveryPoller(const DiscoveryPoller&) = delete;
   DiscoveryPoller& operator=(const DiscoveryPoller&) = delete;
@@ -43,7 +43,7 @@ class DiscoveryPoller {
   void Run(std::stop_token stop);
   void KeepNewWarnings(HostList& list);
 
-  const std::unique_ptr<HostSource> source_;
+  HostSource& source_;
   const Duration interval_;
   const Callback callback_;
   std::set<std::string> warned_;  // The poller's thread only.

@@ -11,7 +11,7 @@ namespace muster::discovery {
 
 class FixedHostSource final : public HostSource {
  public:
-  explicit FixedHostSource(HostList list) : list_(std::move(list)) {}
+  explicit FixedHostSource(std::vector<ListedHost> hosts) : list_{std::move(hosts), {}} {}
 
   Result<HostList> Poll() override;
   void Cancel() override { cancelled_ = true; }

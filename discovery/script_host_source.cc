@@ -97,8 +97,15 @@ struct ScriptHostSource::Run {
   Instant deadline;
 };
 
-ScriptHostSource::ScriptHostSource(ScriptOptions options)
-    : options_(std::move(options)), cancelled_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+ScriptHostSource::ScriptHostSource(std::string script,
+                                   DefaultSlots default_slots,
+                                   Duration timeout,
+                                   std::vector<std::string> environment)
+    : script_(std::move(script)),
+      default_slots_(default_slots),
+      timeout_(timeout),
+      environment_(std::move(environment)),
+      cancelled_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   MUSTER_CHECK(cancelled_.valid(), std::string("eventfd: ") + strerror(errno));
 }
 
@@ -110,7 +117,7 @@ void ScriptHostSource::Cancel() {
 }
 
 std::string ScriptHostSource::Name() const {
-  return "host discovery script '" + Printable(options_.script, kNameShownMax) + "'";
+  return "host discovery script '" + Printable(script_, kNameShownMax) + "'";
 }
 
 bool ScriptHostSource::IsCancelled() const {
@@ -152,8 +159,8 @@ Status ScriptHostSource::Start(Run& run) {
                           (output.ok() ? error.status() : output.status()).message());
   }
   SpawnOptions spawn;
-  spawn.argv = {"/bin/sh", "-c", options_.script};
-  spawn.environment = options_.environment;
+  spawn.argv = {"/bin/sh", "-c", script_};
+  spawn.environment = environment_;
   spawn.stdout_fd = output.value().write.get();
   spawn.stderr_fd = error.value().write.get();
   Result<SpawnedProcess> process = Spawn(spawn);
@@ -166,7 +173,7 @@ Status ScriptHostSource::Start(Run& run) {
   run.error_fd = std::move(error.value().read);
   MakeNonBlocking(run.output_fd.get());
   MakeNonBlocking(run.error_fd.get());
-  run.deadline = clock_.Now() + options_.timeout;
+  run.deadline = clock_.Now() + timeout_;
   return Status::Ok();
 }
 
@@ -177,7 +184,7 @@ Status ScriptHostSource::ReadUntilEnd(Run& run) {
     const Duration left = run.deadline - clock_.Now();
     if (left <= Duration::zero()) {
       return Status(StatusCode::kTimeout,
-                    Name() + " was killed: not done after " + SecondsText(options_.timeout) +
+                    Name() + " was killed: not done after " + SecondsText(timeout_) +
                         " (--discovery-timeout); " + LastWords(run.error));
     }
     std::array<pollfd, 4> fds{{{cancelled_.get(), POLLIN, 0},
@@ -236,7 +243,7 @@ Result<HostList> ScriptHostSource::Judge(const Run& run, const ExitStatus& exit)
     return Status::Failed(Name() + " failed with exit code " + std::to_string(exit.code) + why +
                           "; " + LastWords(run.error));
   }
-  Result<HostList> list = ParseHostLines(run.output, options_.default_slots);
+  Result<HostList> list = ParseHostLines(run.output, default_slots_);
   if (!list.ok()) {
     return Status::Invalid(Name() +
                            " printed a list that cannot be used: " + list.status().message());

@@ -22,16 +22,13 @@
 
 namespace muster::discovery {
 
-struct ScriptOptions {
-  std::string script;                    // For `/bin/sh -c`.
-  std::vector<std::string> environment;  // "NAME=value"; all that the script gets.
-  Duration timeout = std::chrono::seconds(30);
-  DefaultSlots default_slots;
-};
-
 class ScriptHostSource final : public HostSource {
  public:
-  explicit ScriptHostSource(ScriptOptions options);
+  /// `script` is for `/bin/sh -c`; `environment` ("NAME=value") is all that it gets.
+  ScriptHostSource(std::string script,
+                   DefaultSlots default_slots,
+                   Duration timeout,
+                   std::vector<std::string> environment = CurrentEnvironment());
   ~ScriptHostSource() override;
 
   /// Errors name the script, and its exit code and error output (or the bad line). kTimeout: it was
@@ -49,7 +46,10 @@ class ScriptHostSource final : public HostSource {
   bool IsCancelled() const;
   std::string Name() const;
 
-  const ScriptOptions options_;
+  const std::string script_;
+  const DefaultSlots default_slots_;
+  const Duration timeout_;
+  const std::vector<std::string> environment_;
   const SteadyClock clock_;
   GroupGuard guard_;
   UniqueFd cancelled_;   // eventfd; stays readable once Cancel was called.

@@ -71,14 +71,13 @@ class Results {
 
 TEST_CASE("poller goes on after a failed poll and hands on every result in order") {
   Results results;
-  DiscoveryPoller poller(std::make_unique<FakeSource>([](int poll) -> Result<HostList> {
-                           if (poll == 1) {
-                             return Status::Failed("bad poll");
-                           }
-                           return HostList{{{HostId{"h"}, static_cast<uint32_t>(poll)}}, {}};
-                         }),
-                         Duration::zero(),
-                         results.Callback());
+  FakeSource source([](int poll) -> Result<HostList> {
+    if (poll == 1) {
+      return Status::Failed("bad poll");
+    }
+    return HostList{{{HostId{"h"}, static_cast<uint32_t>(poll)}}, {}};
+  });
+  DiscoveryPoller poller(source, Duration::zero(), results.Callback());
   poller.Start();
   const auto seen = results.WaitFor(4);
   poller.Stop();
@@ -90,11 +89,10 @@ TEST_CASE("poller goes on after a failed poll and hands on every result in order
 
 TEST_CASE("poller shows a warning once, and a new one again") {
   Results results;
-  DiscoveryPoller poller(std::make_unique<FakeSource>([](int poll) -> Result<HostList> {
-                           return HostList{{}, {poll < 2 ? "old" : "new"}};
-                         }),
-                         Duration::zero(),
-                         results.Callback());
+  FakeSource source([](int poll) -> Result<HostList> {
+    return HostList{{}, {poll < 2 ? "old" : "new"}};
+  });
+  DiscoveryPoller poller(source, Duration::zero(), results.Callback());
   poller.Start();
   const auto seen = results.WaitFor(4);
   poller.Stop();
@@ -106,10 +104,8 @@ TEST_CASE("poller shows a warning once, and a new one again") {
 
 TEST_CASE("poller does not wait out the interval to stop") {
   Results results;
-  DiscoveryPoller poller(
-      std::make_unique<FakeSource>([](int) -> Result<HostList> { return HostList{}; }),
-      hours(1),
-      results.Callback());
+  FakeSource source([](int) -> Result<HostList> { return HostList{}; });
+  DiscoveryPoller poller(source, hours(1), results.Callback());
   poller.Start();
   results.WaitFor(1);
   poller.Stop();  // An hour would be killed by the limit of the test.
@@ -119,16 +115,16 @@ TEST_CASE("poller does not wait out the interval to stop") {
 
 TEST_CASE("poller cancels a poll that hangs, and keeps its result to itself") {
   Results results;
-  FakeSource* source = nullptr;
   std::atomic<bool> polling = false;
-  auto owned = std::make_unique<FakeSource>([&](int) -> Result<HostList> {
+  FakeSource* self = nullptr;
+  FakeSource source([&](int) -> Result<HostList> {
     polling = true;
     polling.notify_all();
-    source->WaitForCancel();
+    self->WaitForCancel();
     return HostList{};
   });
-  source = owned.get();
-  DiscoveryPoller poller(std::move(owned), Duration::zero(), results.Callback());
+  self = &source;
+  DiscoveryPoller poller(source, Duration::zero(), results.Callback());
   poller.Start();
   polling.wait(false);
   poller.Stop();
@@ -137,10 +133,8 @@ TEST_CASE("poller cancels a poll that hangs, and keeps its result to itself") {
 
 TEST_CASE("poller that was never started can be stopped and destroyed") {
   Results results;
-  DiscoveryPoller poller(
-      std::make_unique<FakeSource>([](int) -> Result<HostList> { return HostList{}; }),
-      seconds(1),
-      results.Callback());
+  FakeSource source([](int) -> Result<HostList> { return HostList{}; });
+  DiscoveryPoller poller(source, seconds(1), results.Callback());
   poller.Stop();
   CHECK(results.count() == 0);
 }

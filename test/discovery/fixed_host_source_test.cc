@@ -6,10 +6,10 @@ namespace muster::discovery {
 namespace {
 
 TEST_CASE("fixed host source gives the same list at every poll, until it is cancelled") {
-  const HostList list{{{HostId{"a"}, 2}, {HostId{"b"}, 0}}, {"a warning"}};
+  const std::vector<ListedHost> list{{HostId{"a"}, 2}, {HostId{"b"}, 0}};
   FixedHostSource source(list);
-  CHECK(source.Poll().value() == list);
-  CHECK(source.Poll().value() == list);
+  CHECK(source.Poll().value().hosts == list);
+  CHECK(source.Poll().value().hosts == list);
   source.Cancel();
   CHECK(source.Poll().status().code() == StatusCode::kAborted);
 }

@@ -16,12 +16,16 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-ScriptOptions Options(const std::string& script, Duration timeout = seconds(30)) {
-  return {script, {"PATH=/usr/bin:/bin", "LIST=from_env:3"}, timeout, {}};
+// A source as most tests want it.
+ScriptHostSource Source(const std::string& script,
+                        Duration timeout = seconds(30),
+                        DefaultSlots default_slots = {}) {
+  return ScriptHostSource(
+      script, default_slots, timeout, {"PATH=/usr/bin:/bin", "LIST=from_env:3"});
 }
 
 std::string Error(const std::string& script, Duration timeout = seconds(30)) {
-  ScriptHostSource source(Options(script, timeout));
+  ScriptHostSource source = Source(script, timeout);
   const Result<HostList> list = source.Poll();
   REQUIRE_FALSE(list.ok());
   INFO(list.status().message());
@@ -33,19 +37,17 @@ std::string Error(const std::string& script, Duration timeout = seconds(30)) {
 using Hosts = std::vector<ListedHost>;
 
 TEST_CASE("script source gives what the command printed, run by a shell") {
-  ScriptHostSource source(Options("echo a:2; echo \"$LIST\"; echo noise >&2"));
+  ScriptHostSource source = Source("echo a:2; echo \"$LIST\"; echo noise >&2");
   CHECK(source.Poll().value().hosts == Hosts{{HostId{"a"}, 2}, {HostId{"from_env"}, 3}});
 }
 
 TEST_CASE("script source takes empty output as no hosts") {
-  CHECK(ScriptHostSource(Options("true")).Poll().value().hosts.empty());
-  CHECK(ScriptHostSource(Options("printf '  \\n\\n'")).Poll().value().hosts.empty());
+  CHECK(Source("true").Poll().value().hosts.empty());
+  CHECK(Source("printf '  \\n\\n'").Poll().value().hosts.empty());
 }
 
 TEST_CASE("script source uses --slots-per-host") {
-  ScriptOptions options = Options("echo a");
-  options.default_slots = 3;
-  CHECK(ScriptHostSource(options).Poll().value().hosts == Hosts{{HostId{"a"}, 3}});
+  CHECK(Source("echo a", seconds(30), 3).Poll().value().hosts == Hosts{{HostId{"a"}, 3}});
 }
 
 TEST_CASE("script source runs the path afresh, so a symlink may be swapped") {
@@ -54,7 +56,7 @@ TEST_CASE("script source runs the path afresh, so a symlink may be swapped") {
   folder.Write("v2", "#!/bin/sh\necho a:1\necho b:1\n", 0555);
   const std::string link = folder.Path("discover.sh");
   REQUIRE(::symlink("v1", link.c_str()) == 0);
-  ScriptHostSource source(Options(link));
+  ScriptHostSource source = Source(link);
   CHECK(source.Poll().value().hosts.size() == 1);
   REQUIRE(::unlink(link.c_str()) == 0);
   REQUIRE(::symlink("v2", link.c_str()) == 0);
@@ -64,7 +66,7 @@ TEST_CASE("script source runs the path afresh, so a symlink may be swapped") {
 TEST_CASE("script source names script, code and stderr of a failure, and goes on") {
   const TemporaryFolder folder;
   const std::string path = folder.Write("d.sh", "#!/bin/sh\ncat \"$0.list\" || exit 7\n", 0755);
-  ScriptHostSource source(Options(path));
+  ScriptHostSource source = Source(path);
   const Result<HostList> failed = source.Poll();
   REQUIRE_FALSE(failed.ok());
   CHECK_THAT(failed.status().message(), Contains(path) && Contains("exit code 7"));
@@ -117,14 +119,14 @@ TEST_CASE("script source kills the whole group of a script that is late") {
 }
 
 TEST_CASE("script source ends with the script, whatever it left in the background") {
-  ScriptHostSource source(Options("echo a:1; sleep 1000 &"));
+  ScriptHostSource source = Source("echo a:1; sleep 1000 &");
   CHECK(source.Poll().value().hosts.size() == 1);  // Not after 1000 s.
 }
 
 TEST_CASE("script source stops at once when it is cancelled, and for good") {
   const TemporaryFolder folder;
   REQUIRE(::mkfifo(folder.Path("started").c_str(), 0600) == 0);
-  ScriptHostSource source(Options("echo > " + folder.Path("started") + "; sleep 1000", hours(1)));
+  ScriptHostSource source = Source("echo > " + folder.Path("started") + "; sleep 1000", hours(1));
   std::jthread canceller([&] {
     folder.Read("started");  // Returns when the script has begun.
     source.Cancel();
