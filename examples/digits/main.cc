@@ -73,6 +73,10 @@ class Training {
         state.commit();
       }
     }
+    // The check waits until every rank has made this last commit. So a worker that is lost while
+    // others are done already costs nobody a step, and all end with the same parameters.
+    state.commit();
+    state.check_host_updates();
   }
 
   /// The part of the test samples that are classified right. The ranks share the work, unless some

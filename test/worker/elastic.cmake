@@ -29,5 +29,6 @@ muster_test(
           elastic_snapshot_test.cc
           elastic_sync_test.cc
           elastic_test.cc
+          elastic_transfer_test.cc
           fault_test.cc
   LIBRARIES muster_elastic_under_test)
