@@ -231,26 +231,31 @@ void Agent::Perform(const v1::FormWorld& order) {
   world_formed_ = true;
   std::vector<std::pair<Incarnation, int32_t>> ranks;
   for (int i = 0; i < order.members_size(); ++i) {
-    const Incarnation id{order.members(i)};
     const v1::Placement& placement = placements.value()[static_cast<size_t>(i)];
-    Worker* worker = Find(id);
-    if (worker == nullptr || worker->refused) {
-      continue;  // Its loss is on the way to the driver already.
-    }
-    worker->generation = order.generation();
-    v1::WorkerOrder world_order;
-    v1::WorkerOrder::World& world = *world_order.mutable_world();
-    world.set_generation(order.generation());
-    world.set_link_key(order.link_key());
-    *world.mutable_placement() = placement;
-    *world.mutable_coordinator() = order.coordinator();
-    world.set_reason(order.reason());
-    world.set_counts_as_reset(order.counts_as_reset());
-    *world.mutable_layout() = order.layout();
-    Tell(id, std::move(world_order));
-    ranks.emplace_back(id, static_cast<int32_t>(placement.rank()));
+    ranks.emplace_back(Incarnation{order.members(i)}, static_cast<int32_t>(placement.rank()));
   }
-  output_.SetRanks(std::move(ranks));
+  output_.SetRanks(ranks);  // Before a worker can print anything in its new rank.
+  for (int i = 0; i < order.members_size(); ++i) {
+    TellWorld({order.members(i)}, order, placements.value()[static_cast<size_t>(i)]);
+  }
+}
+
+void Agent::TellWorld(Incarnation id, const v1::FormWorld& order, const v1::Placement& placement) {
+  Worker* worker = Find(id);
+  if (worker == nullptr || worker->refused) {
+    return;  // Its loss is on the way to the driver already.
+  }
+  worker->generation = order.generation();
+  v1::WorkerOrder world_order;
+  v1::WorkerOrder::World& world = *world_order.mutable_world();
+  world.set_generation(order.generation());
+  world.set_link_key(order.link_key());
+  *world.mutable_placement() = placement;
+  *world.mutable_coordinator() = order.coordinator();
+  world.set_reason(order.reason());
+  world.set_counts_as_reset(order.counts_as_reset());
+  *world.mutable_layout() = order.layout();
+  Tell(id, std::move(world_order));
 }
 
 void Agent::Perform(const v1::Revoke& order) {

@@ -94,6 +94,7 @@ class Agent {
   void Perform(const v1::Admit& order);
   void Perform(const v1::StopAgent& order);
   void Perform(const v1::SignalWorkers& order);
+  void TellWorld(Incarnation id, const v1::FormWorld& order, const v1::Placement& placement);
   Result<pid_t> StartProcess(const v1::SpawnWorker& order, const std::string& key);
 
   Result<std::shared_ptr<SharedPage>> OnPageAsked(Incarnation id,

@@ -146,8 +146,11 @@ OutputForwarder::~OutputForwarder() {
 void OutputForwarder::Add(Incarnation worker, uint32_t slot, UniqueFd out, UniqueFd err) {
   // shared_ptr: a closure of the loop is copyable, a descriptor is not.
   auto fds = std::make_shared<std::pair<UniqueFd, UniqueFd>>(std::move(out), std::move(err));
+  {
+    const MutexLock lock(mutex_);
+    ranks_[worker] = -1;
+  }
   loop_.Post([this, worker, slot, fds] {
-    ranks_.emplace(worker, -1);
     AddSource({std::move(fds->first), worker, slot, false, {}});
     AddSource({std::move(fds->second), worker, slot, true, {}});
   });
@@ -162,14 +165,19 @@ void OutputForwarder::AddSource(Source source) {
   }
 }
 
-void OutputForwarder::SetRanks(std::vector<std::pair<Incarnation, int32_t>> ranks) {
-  loop_.Post([this, ranks = std::move(ranks)] {
-    for (const auto& [worker, rank] : ranks) {
-      if (const auto it = ranks_.find(worker); it != ranks_.end()) {
-        it->second = rank;
-      }
+void OutputForwarder::SetRanks(const std::vector<std::pair<Incarnation, int32_t>>& ranks) {
+  const MutexLock lock(mutex_);
+  for (const auto& [worker, rank] : ranks) {
+    if (const auto it = ranks_.find(worker); it != ranks_.end()) {
+      it->second = rank;
     }
-  });
+  }
+}
+
+int32_t OutputForwarder::RankOf(Incarnation worker) {
+  const MutexLock lock(mutex_);
+  const auto it = ranks_.find(worker);
+  return it == ranks_.end() ? -1 : it->second;
 }
 
 void OutputForwarder::OnReadable(int fd) {
@@ -206,7 +214,7 @@ void OutputForwarder::Emit(const Source& source, std::string lines) {
   v1::OutputChunk chunk;
   chunk.set_incarnation(source.worker.value);
   chunk.set_slot(source.slot);
-  chunk.set_rank(ranks_[source.worker]);
+  chunk.set_rank(RankOf(source.worker));
   chunk.set_is_stderr(source.is_stderr);
   chunk.set_host(host_);
   chunk.set_lines(std::move(lines));
@@ -222,6 +230,7 @@ void OutputForwarder::Remove(int fd) {
     return entry.second.worker == worker;
   });
   if (!other_left) {
+    const MutexLock lock(mutex_);
     ranks_.erase(worker);
   }
 }

@@ -22,6 +22,7 @@
 
 #include "common/ids.h"
 #include "common/loop.h"
+#include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "launcher/agent/line_splitter.h"
 
@@ -36,9 +37,10 @@ class OutputForwarder {
   OutputForwarder(const OutputForwarder&) = delete;
   OutputForwarder& operator=(const OutputForwarder&) = delete;
 
-  /// Reads both pipes until their end. Lines are tagged with rank -1 until SetRanks.
+  /// Reads both pipes until their end. Lines are tagged with rank -1 until SetRanks; what is read
+  /// after SetRanks has returned carries the new ranks.
   void Add(Incarnation worker, uint32_t slot, UniqueFd out, UniqueFd err);
-  void SetRanks(std::vector<std::pair<Incarnation, int32_t>> ranks);
+  void SetRanks(const std::vector<std::pair<Incarnation, int32_t>>& ranks);
 
   /// Sends what can be read without blocking, partial lines too, then ends the stream. Calls `done`
   /// once: when the driver has taken everything, or after `limit`.
@@ -65,12 +67,15 @@ class OutputForwarder {
   void OnSpace();
   void OnStreamDone();
   void DrainSources();
+  int32_t RankOf(Incarnation worker);
   void FinishFlush();
 
   const std::string host_;
+  Mutex mutex_;
+  std::map<Incarnation, int32_t> ranks_ MUSTER_GUARDED_BY(mutex_);  // Of workers with a source.
+
   Loop loop_;
   std::map<int, Source> sources_;
-  std::map<Incarnation, int32_t> ranks_;
   bool paused_ = false;
   bool flushing_ = false;
   bool stream_done_ = false;

@@ -1,0 +1,282 @@
+// A worker without a runtime, for the tests of the agent. The first argument is what it does:
+//   join         take the page, lock it, join, then obey (below)
+//   join-twice   the same, then try a second handshake and Join and print how they are refused
+//   bad-key      print how a handshake and a Join with a wrong key are refused
+//   nested       start children that ignore SIGTERM, one of them in a session of its own; then join
+//   print TEXT   print TEXT as it is, with \n and \r in C's notation
+//   flood        print lines without end
+//   exit CODE
+// A joined worker prints each order as one line. It answers World with Formed and Draining with
+// Left; Released makes it say Done and Bye, unlock and exit 0; the reason of a Revoked order is a
+// command: `exit CODE` (without unlocking), `unlock`, `suspect RANK`.
+
+#include <grpcpp/create_channel.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "common/version.h"
+#include "common/worker_page.h"
+#include "muster/v1/workers.grpc.pb.h"
+
+namespace muster {
+namespace {
+
+using Stream = grpc::ClientReaderWriter<v1::WorkerReport, v1::WorkerOrder>;
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void Print(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+struct Handshake {
+  std::string error;
+  WorkerPage* page = nullptr;
+};
+
+Handshake AskForPage(const std::string& key) {
+  const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = Variable(kEnvAgentDirectory) + "/" + kPageSocketName;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    return {std::string("connect: ") + strerror(errno)};
+  }
+  PageRequest request;
+  request.incarnation = std::stoull(Variable(kEnvIncarnation));
+  std::memcpy(request.key, key.data(), std::min(key.size(), sizeof request.key));
+  if (::send(fd, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) {
+    return {"send"};
+  }
+  PageAnswer answer;
+  iovec part{&answer, sizeof answer};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(fd, &message, 0);
+  ::close(fd);
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (got != sizeof answer || answer.error[0] != '\0' || header == nullptr) {
+    return {answer.error[0] != '\0' ? answer.error : "no answer"};
+  }
+  int page_fd = -1;
+  std::memcpy(&page_fd, CMSG_DATA(header), sizeof page_fd);
+  void* memory = ::mmap(nullptr, kWorkerPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);
+  ::close(page_fd);
+  return {"", static_cast<WorkerPage*>(memory)};
+}
+
+v1::WorkerReport JoinReport(const std::string& key) {
+  v1::WorkerReport report;
+  v1::WorkerReport::Join& join = *report.mutable_join();
+  join.set_incarnation(std::stoull(Variable(kEnvIncarnation)));
+  join.set_key(key);
+  join.set_pid(static_cast<uint64_t>(::getpid()));
+  join.set_protocol(kProtocolVersion);
+  join.add_addresses()->set_literal("127.0.0.1:4711");
+  return report;
+}
+
+class Connection {
+ public:
+  Connection()
+      : stub_(v1::Workers::NewStub(
+            grpc::CreateChannel("unix:" + Variable(kEnvAgentDirectory) + "/" + kGrpcSocketName,
+                                grpc::InsecureChannelCredentials()))),
+        stream_(stub_->Join(&context_)) {}
+
+  Stream& stream() { return *stream_; }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::Workers::Stub> stub_;
+  std::unique_ptr<Stream> stream_;
+};
+
+void PrintRefusal(const std::string& key) {
+  Print("page: " + AskForPage(key).error);
+  Connection connection;
+  connection.stream().Write(JoinReport(key));
+  v1::WorkerOrder order;
+  while (connection.stream().Read(&order)) {
+  }
+  const grpc::Status status = connection.stream().Finish();
+  Print("join: " + std::to_string(status.error_code()) + " " + status.error_message());
+}
+
+void Obey(const std::string& command, WorkerPage* page, Stream& stream) {
+  if (command.starts_with("exit ")) {
+    ::_exit(std::stoi(command.substr(5)));
+  }
+  if (command == "unlock") {
+    ::pthread_mutex_unlock(&page->alive);
+  }
+  if (command.starts_with("suspect ")) {
+    v1::WorkerReport report;
+    report.mutable_broken_peers()->set_generation(1);
+    report.mutable_broken_peers()->add_suspect_ranks(
+        static_cast<uint32_t>(std::stoul(command.substr(8))));
+    report.mutable_broken_peers()->set_evidence("test");
+    stream.Write(report);
+  }
+}
+
+void AnswerWorld(const v1::WorkerOrder::World& world, Stream& stream) {
+  const v1::Placement& p = world.placement();
+  char text[256];
+  std::snprintf(text,
+                sizeof text,
+                "world g%lu rank %u/%u local %u/%u cross %u/%u coordinator %s key %s",
+                static_cast<unsigned long>(world.generation()),
+                p.rank(),
+                p.size(),
+                p.local_rank(),
+                p.local_size(),
+                p.cross_rank(),
+                p.cross_size(),
+                world.coordinator(0).literal().c_str(),
+                world.link_key().c_str());
+  Print(text);
+  v1::WorkerReport report;
+  report.mutable_formed()->set_generation(world.generation());
+  stream.Write(report);
+}
+
+[[noreturn]] void Leave(WorkerPage* page, Stream& stream) {
+  v1::WorkerReport done;
+  done.mutable_done()->set_generation(1);
+  stream.Write(done);
+  v1::WorkerReport bye;
+  bye.mutable_bye();
+  stream.Write(bye);
+  ::pthread_mutex_unlock(&page->alive);
+  ::_exit(0);
+}
+
+void Handle(const v1::WorkerOrder& order, WorkerPage* page, Stream& stream) {
+  if (order.has_joined()) {
+    Print("joined " + order.joined().host() + " slot " + std::to_string(order.joined().slot()) +
+          " first_start " + std::to_string(order.joined().first_start()));
+  } else if (order.has_world()) {
+    AnswerWorld(order.world(), stream);
+  } else if (order.has_revoked()) {
+    Print("revoked g" + std::to_string(order.revoked().generation()));
+    Obey(order.revoked().reason(), page, stream);
+  } else if (order.has_pending()) {
+    Print("pending " + std::to_string(order.pending().pending()));
+  } else if (order.has_admitted()) {
+    Print("admitted rank " + std::to_string(order.admitted().provisional().rank()));
+  } else if (order.has_draining()) {
+    Print("draining");
+    v1::WorkerReport report;
+    report.mutable_left()->set_generation(1);
+    report.mutable_left()->mutable_held()->set_sequence(7);
+    stream.Write(report);
+  } else if (order.has_released()) {
+    Leave(page, stream);
+  } else if (order.has_refused()) {
+    Print("refused " + order.refused().reason());
+    ::_exit(9);
+  }
+}
+
+int JoinAndObey(bool twice) {
+  const std::string key = Variable(kEnvWorkerKey);
+  const Handshake handshake = AskForPage(key);
+  if (handshake.page == nullptr) {
+    Print("page: " + handshake.error);
+    return 3;
+  }
+  ::pthread_mutex_lock(&handshake.page->alive);
+  Connection connection;
+  connection.stream().Write(JoinReport(key));
+  v1::WorkerOrder order;
+  bool first = true;
+  while (connection.stream().Read(&order)) {
+    Handle(order, handshake.page, connection.stream());
+    if (twice && std::exchange(first, false)) {
+      PrintRefusal(key);
+    }
+  }
+  ::_exit(4);
+}
+
+// Children that only SIGKILL ends: one in the group, one in a session of its own, one orphaned.
+void StartStubbornChildren() {
+  for (int kind = 0; kind < 3; ++kind) {
+    if (::fork() != 0) {
+      continue;
+    }
+    ::signal(SIGTERM, SIG_IGN);
+    ::signal(SIGHUP, SIG_IGN);
+    if (kind > 0) {
+      ::setsid();
+    }
+    if (kind == 2 && ::fork() != 0) {
+      ::_exit(0);
+    }
+    while (true) {
+      ::pause();
+    }
+  }
+}
+
+std::string Unescape(std::string text) {
+  for (const auto& [from, to] : {std::pair("\\n", "\n"), std::pair("\\r", "\r")}) {
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from)) {
+      text.replace(at, 2, to);
+    }
+  }
+  return text;
+}
+
+int Main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  const std::string argument = argc > 2 ? argv[2] : "";
+  if (what == "join" || what == "join-twice") {
+    return JoinAndObey(what == "join-twice");
+  }
+  if (what == "nested") {
+    StartStubbornChildren();
+    return JoinAndObey(false);
+  }
+  if (what == "bad-key") {
+    PrintRefusal(std::string(64, '0'));
+    return 0;
+  }
+  if (what == "print") {
+    std::fputs(Unescape(argument).c_str(), stdout);
+    return 0;
+  }
+  if (what == "exit") {
+    return std::stoi(argument);
+  }
+  for (uint64_t line = 0; what == "flood"; ++line) {
+    std::printf("line %lu of a flood that goes on and on and on and on and on\n", line);
+  }
+  return 64;
+}
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) {
+  return muster::Main(argc, argv);
+}
