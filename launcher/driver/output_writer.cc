@@ -193,12 +193,6 @@ void OutputWriter::WriteConsole(int fd, bool& closed, std::string_view text) {
       closed = true;
       spdlog::info("output {} is closed ({}); the job goes on", fd, strerror(errno));
     }
-    if (size < 0 && Abandoned()) {
-      return;
-    }
-    if (closed || text.empty()) {
-      return;
-    }
   }
 }
 
