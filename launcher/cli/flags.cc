@@ -1,0 +1,206 @@
+#include "launcher/cli/flags.h"
+
+#include <array>
+
+namespace muster::launcher {
+namespace {
+
+constexpr std::string_view kJob = "Size of the job";
+constexpr std::string_view kHosts = "Hosts (one of -H, --hostfile, --host-discovery-script)";
+constexpr std::string_view kLimits = "Time limits, in seconds, and failures";
+constexpr std::string_view kOutput = "Output";
+constexpr std::string_view kStall = "Stalled workers";
+constexpr std::string_view kOther = "Other";
+constexpr std::string_view kInert =
+    "Accepted for compatibility, without effect yet (one warning; the variable is set for workers)";
+constexpr std::string_view kRefused = "Refused";
+
+// clang-format off
+constexpr Flag kFlags[] = {
+    {"-np --num-proc", "N", "MUSTER_NP", "", kJob,
+     "Workers. In an elastic job: slots that must be there before the first start. Required."},
+    {"--min-np --min-num-proc", "N", "MUSTER_MIN_NP", "-np", kJob,
+     "Makes the job elastic: below this many workers it holds and waits for more."},
+    {"--max-np --max-num-proc", "N", "MUSTER_MAX_NP", "no bound", kJob,
+     "An elastic job never grows beyond this many workers."},
+    {"--spares", "N", "MUSTER_SPARES", "0", kJob,
+     "Warm workers kept beside the world of an elastic job, to take the place of lost ones."},
+
+    {"-H --hosts", "HOST:SLOTS,...", "MUSTER_HOSTS", "localhost:<np>", kHosts,
+     "Hosts, separated by commas (not blanks). IPv6: [::1]:2."},
+    {"-hostfile --hostfile", "FILE", "MUSTER_HOSTFILE", "", kHosts,
+     "A file with one 'HOST slots=N' or 'HOST:N' per line, read again at every poll."},
+    {"--host-discovery-script", "COMMAND", "MUSTER_HOST_DISCOVERY_SCRIPT", "", kHosts,
+     "Makes the job elastic: a command for the shell that prints one HOST or HOST:SLOTS per line."},
+    {"--slots-per-host", "N", "MUSTER_SLOTS_PER_HOST", "", kHosts,
+     "Slots of hosts that are listed without a count."},
+    {"--discovery-interval", "SECONDS", "MUSTER_DISCOVERY_INTERVAL", "1", kHosts,
+     "Time between two polls for hosts, start to start."},
+    {"--discovery-timeout", "SECONDS", "MUSTER_DISCOVERY_TIMEOUT", "30", kHosts,
+     "A discovery script that takes longer is killed."},
+
+    {"--start-timeout", "SECONDS", "HOROVOD_START_TIMEOUT", "30", kLimits,
+     "From the first spawn: then the world forms with the workers that are ready, if -np or, in an "
+     "elastic job, --min-np allows."},
+    {"--elastic-timeout", "SECONDS", "HOROVOD_ELASTIC_TIMEOUT", "600", kLimits,
+     "How long an elastic job waits for enough slots, at the start and below --min-np."},
+    {"--grace", "SECONDS", "MUSTER_GRACE", "30", kLimits,
+     "Between SIGTERM and SIGKILL, and between the order to leave and SIGTERM."},
+    {"--driver-grace", "SECONDS", "MUSTER_DRIVER_GRACE", "10", kLimits,
+     "How long an agent across a network works on without hearing from the driver."},
+    {"--reset-limit", "N", "MUSTER_RESET_LIMIT", "no limit", kLimits,
+     "Resets (changes of the world) that are allowed; the next one ends the job."},
+    {"--failure-limit", "N", "MUSTER_FAILURE_LIMIT", "no limit", kLimits,
+     "The same, counting lost workers only."},
+    {"--blacklist-cooldown-range", "LO HI", "MUSTER_BLACKLIST_COOLDOWN_RANGE", "", kLimits,
+     "A slot that failed rests LO seconds, doubling to HI at most (1 <= LO <= HI <= 3600), and is "
+     "never set aside for good. Without it: 1 s doubling to 60 s, and for good after five failures "
+     "in ten minutes."},
+    {"--blame", "slot|host", "MUSTER_BLAME", "slot", kLimits,
+     "What a failed worker counts against: its slot, or (as Horovod does) its whole host."},
+
+    {"--output-filename", "FOLDER", "MUSTER_OUTPUT_FILENAME", "", kOutput,
+     "Also append each worker's output to FOLDER/rank.N/stdout and stderr."},
+    {"-prefix-timestamp --prefix-output-with-timestamp", "", "MUSTER_PREFIX_OUTPUT_WITH_TIMESTAMP",
+     "off", kOutput, "Put the date and time before each line of the workers."},
+    {"--log-level", "LEVEL", "HOROVOD_LOG_LEVEL", "WARNING", kOutput,
+     "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL: of the launcher and of the workers' runtime.",
+     FlagUse::kServed, "HOROVOD_LOG_LEVEL"},
+    {"--verbose", "", "MUSTER_VERBOSE", "off", kOutput,
+     "Log at level INFO and show all settings with their origin."},
+
+    {"--stall-check", "", "", "on", kStall,
+     "Warn of workers that others wait for in a collective.",
+     FlagUse::kServed, "HOROVOD_STALL_CHECK_DISABLE", "0"},
+    {"--no-stall-check", "", "HOROVOD_STALL_CHECK_DISABLE", "off", kStall,
+     "Never warn of them, and never shut them down.",
+     FlagUse::kServed, "HOROVOD_STALL_CHECK_DISABLE", "1"},
+    {"--stall-check-warning-time-seconds", "SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
+     kStall, "Warn after this time.", FlagUse::kServed, "HOROVOD_STALL_CHECK_TIME_SECONDS"},
+    {"--stall-check-shutdown-time-seconds", "SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
+     kStall, "After this time the missing workers count as lost; 0: never.",
+     FlagUse::kServed, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"},
+
+    {"-v --version", "", "", "", kOther, "Print the version and exit."},
+    {"-cb --check-build", "", "", "", kOther, "Print what this build has and exit."},
+    {"-h --help", "", "", "", kOther, "Print this text and exit."},
+
+    {"--gloo", "", "", "", kInert,
+     "Gloo is always used.", FlagUse::kInert, "HOROVOD_CONTROLLER", "gloo"},
+    {"--disable-cache", "", "", "", kInert,
+     "There is no cache of start-up checks.", FlagUse::kInert},
+    {"-p --ssh-port", "PORT", "", "", kInert,
+     "Remote hosts are not served yet.", FlagUse::kInert},
+    {"-i --ssh-identity-file", "FILE", "", "", kInert,
+     "Remote hosts are not served yet.", FlagUse::kInert},
+    {"--network-interface --network-interfaces", "NAMES", "", "", kInert,
+     "Remote hosts are not served yet.", FlagUse::kInert, "HOROVOD_GLOO_IFACE"},
+    {"--fusion-threshold-mb", "MB", "", "", kInert,
+     "Size of the fusion buffer.", FlagUse::kInert, "HOROVOD_FUSION_THRESHOLD"},
+    {"--cycle-time-ms", "MS", "", "", kInert,
+     "There are no cycles: the engine is driven by events.", FlagUse::kInert, "HOROVOD_CYCLE_TIME"},
+    {"--cache-capacity", "N", "", "", kInert,
+     "Entries of the response cache.", FlagUse::kInert, "HOROVOD_CACHE_CAPACITY"},
+    {"--hierarchical-allreduce", "", "", "", kInert,
+     "The shape of the job decides.", FlagUse::kInert, "HOROVOD_HIERARCHICAL_ALLREDUCE", "1"},
+    {"--no-hierarchical-allreduce", "", "", "", kInert,
+     "The shape of the job decides.", FlagUse::kInert, "HOROVOD_HIERARCHICAL_ALLREDUCE", "0"},
+    {"--hierarchical-allgather", "", "", "", kInert,
+     "The shape of the job decides.", FlagUse::kInert, "HOROVOD_HIERARCHICAL_ALLGATHER", "1"},
+    {"--no-hierarchical-allgather", "", "", "", kInert,
+     "The shape of the job decides.", FlagUse::kInert, "HOROVOD_HIERARCHICAL_ALLGATHER", "0"},
+    {"--torus-allreduce", "", "", "", kInert,
+     "The shape of the job decides.", FlagUse::kInert, "HOROVOD_TORUS_ALLREDUCE", "1"},
+    {"--no-torus-allreduce", "", "", "", kInert,
+     "The shape of the job decides.", FlagUse::kInert, "HOROVOD_TORUS_ALLREDUCE", "0"},
+    {"--autotune", "", "", "", kInert,
+     "There is no tuner.", FlagUse::kInert, "HOROVOD_AUTOTUNE", "1"},
+    {"--no-autotune", "", "", "", kInert,
+     "There is no tuner.", FlagUse::kInert, "HOROVOD_AUTOTUNE", "0"},
+    {"--autotune-log-file", "FILE", "", "", kInert,
+     "There is no tuner.", FlagUse::kInert, "HOROVOD_AUTOTUNE_LOG"},
+    {"--autotune-warmup-samples", "N", "", "", kInert,
+     "There is no tuner.", FlagUse::kInert, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES"},
+    {"--autotune-steps-per-sample", "N", "", "", kInert,
+     "There is no tuner.", FlagUse::kInert, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"},
+    {"--autotune-bayes-opt-max-samples", "N", "", "", kInert,
+     "There is no tuner.", FlagUse::kInert, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES"},
+    {"--autotune-gaussian-process-noise", "X", "", "", kInert,
+     "There is no tuner.", FlagUse::kInert, "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE"},
+    {"--timeline-filename", "FILE", "", "", kInert,
+     "No timeline is written; see MUSTER_TRACE.", FlagUse::kInert, "HOROVOD_TIMELINE"},
+    {"--timeline-mark-cycles", "", "", "", kInert,
+     "No timeline is written.", FlagUse::kInert, "HOROVOD_TIMELINE_MARK_CYCLES", "1"},
+    {"--no-timeline-mark-cycles", "", "", "", kInert,
+     "No timeline is written.", FlagUse::kInert, "HOROVOD_TIMELINE_MARK_CYCLES", "0"},
+    {"--mpi-threads-disable", "", "", "", kInert,
+     "MPI is not used.", FlagUse::kInert, "HOROVOD_MPI_THREADS_DISABLE", "1"},
+    {"--no-mpi-threads-disable", "", "", "", kInert,
+     "MPI is not used.", FlagUse::kInert, "HOROVOD_MPI_THREADS_DISABLE", "0"},
+    {"--mpi-args", "ARGS", "", "", kInert,
+     "MPI is not used.", FlagUse::kInert},
+    {"--tcp", "", "", "", kInert,
+     "Only TCP and shared memory are used.", FlagUse::kInert, "NCCL_IB_DISABLE", "1"},
+    {"--binding-args", "ARGS", "", "", kInert,
+     "Processes are not bound to cores.", FlagUse::kInert},
+    {"--num-nccl-streams", "N", "", "", kInert,
+     "NCCL is not used yet.", FlagUse::kInert, "HOROVOD_NUM_NCCL_STREAMS"},
+    {"--thread-affinity", "CORES", "", "", kInert,
+     "Threads are not bound to cores.", FlagUse::kInert, "HOROVOD_THREAD_AFFINITY"},
+    {"--gloo-timeout-seconds", "SECONDS", "", "", kInert,
+     "Losses are not found by this timeout.", FlagUse::kInert, "HOROVOD_GLOO_TIMEOUT_SECONDS"},
+    {"--log-with-timestamp --no-log-hide-timestamp", "", "", "", kInert,
+     "Log lines always carry the time.", FlagUse::kInert, "HOROVOD_LOG_HIDE_TIME", "0"},
+    {"--log-without-timestamp --log-hide-timestamp", "", "", "", kInert,
+     "Log lines always carry the time.", FlagUse::kInert, "HOROVOD_LOG_HIDE_TIME", "1"},
+
+    {"--mpi", "", "", "", kRefused,
+     "Muster starts its workers itself and does not use MPI; leave the flag out",
+     FlagUse::kRefused},
+    {"--jsrun", "", "", "", kRefused,
+     "Muster starts its workers itself and does not use jsrun; leave the flag out",
+     FlagUse::kRefused},
+    {"--config-file", "FILE", "", "", kRefused,
+     "configuration files are not read yet; give the settings as flags or HOROVOD_* variables",
+     FlagUse::kRefused},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Flag> AllFlags() {
+  return kFlags;
+}
+
+std::string_view ShownName(const Flag& flag) {
+  return flag.names.substr(0, flag.names.find(' '));
+}
+
+std::string_view LongName(const Flag& flag) {
+  std::string_view found;
+  ForEachWord(flag.names, [&found](std::string_view name) {
+    if (found.empty() && name.starts_with("--")) {
+      found = name;
+    }
+  });
+  return found;
+}
+
+const Flag* FindFlag(std::string_view name) {
+  for (const Flag& flag : kFlags) {
+    bool found = false;
+    ForEachWord(flag.names, [&](std::string_view spelling) { found |= spelling == name; });
+    if (found) {
+      return &flag;
+    }
+  }
+  return nullptr;
+}
+
+int ValueCount(const Flag& flag) {
+  int count = 0;
+  ForEachWord(flag.values, [&count](std::string_view) { ++count; });
+  return count;
+}
+
+}  // namespace muster::launcher

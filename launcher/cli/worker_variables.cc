@@ -1,0 +1,60 @@
+#include "launcher/cli/worker_variables.h"
+
+#include <cstdint>
+
+namespace muster::launcher {
+namespace {
+
+constexpr double kNumberMax = 1e9;
+constexpr uint32_t kCountMax = 1'000'000'000;
+constexpr uint32_t kPortMax = 65535;
+constexpr uint32_t kMegabytesMax = 1 << 20;
+
+void CheckNumbers(TypedValues& typed) {
+  for (const char* name : {"--cache-capacity",
+                           "--autotune-warmup-samples",
+                           "--autotune-steps-per-sample",
+                           "--autotune-bayes-opt-max-samples",
+                           "--num-nccl-streams",
+                           "--gloo-timeout-seconds"}) {
+    [[maybe_unused]] const auto checked = typed.Count(name, 0, kCountMax);
+  }
+  [[maybe_unused]] const auto cycle = typed.Number("--cycle-time-ms", 0, kNumberMax);
+  [[maybe_unused]] const auto noise = typed.Number("--autotune-gaussian-process-noise", 0, 1);
+  [[maybe_unused]] const auto port = typed.Count("--ssh-port", 1, kPortMax);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> WorkerVariables(const FlagValues& values, TypedValues& typed) {
+  std::map<std::string, std::string> variables;
+  for (const Flag& flag : AllFlags()) {
+    if (flag.worker_variable.empty() || !values.HasFlag(LongName(flag))) {
+      continue;
+    }
+    const GivenValue& given = *values.Find(LongName(flag));
+    variables[std::string(flag.worker_variable)] =
+        given.values.empty() ? std::string(flag.worker_value) : given.values[0];
+  }
+  CheckNumbers(typed);
+  if (const auto megabytes = typed.Count("--fusion-threshold-mb", 0, kMegabytesMax)) {
+    variables["HOROVOD_FUSION_THRESHOLD"] = std::to_string(uint64_t{*megabytes} << 20);
+  }
+  if (values.HasFlag("--gloo")) {
+    variables["HOROVOD_CPU_OPERATIONS"] = "gloo";
+  }
+  if (const GivenValue* names = values.Find("--network-interface")) {
+    const std::string& all = names->values[0];
+    variables["NCCL_SOCKET_IFNAME"] = all;
+    variables["HOROVOD_GLOO_IFACE"] = all.substr(0, all.find(','));
+  }
+  if (!values.HasFlag("--autotune")) {
+    variables.erase("HOROVOD_AUTOTUNE_LOG");
+  }
+  if (!values.HasFlag("--timeline-filename")) {
+    variables.erase("HOROVOD_TIMELINE_MARK_CYCLES");
+  }
+  return variables;
+}
+
+}  // namespace muster::launcher
