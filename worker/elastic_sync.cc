@@ -72,24 +72,39 @@ Synchronizer::Synchronizer(Runtime& runtime,
       held_before_(ledger.held()) {}
 
 SyncReport Synchronizer::Run() {
-  const int rank = runtime_.place().rank;
-  FaultPoint("sync", rank);
+  FaultPoint("sync", runtime_.place().rank);
   source_ = AgreeOnSource();
   if (source_.unanimous && AllHoldTheSameBytes()) {
     snapshot_.WriteBack(entries_, Snapshot::Part::kAll);
     return {.source = source_};
   }
-  if (source_.fresh && IsSource()) {
+  if (source_.fresh) {
+    // On all ranks: should rank 0 die now, another starts from its own values, not from a mixture.
     snapshot_.Take(entries_, Snapshot::Copy::kAll);
-    ledger_.Hold(source_.commit);
+    if (IsSource()) {
+      ledger_.Hold(source_.commit);
+    }
   }
+  uint64_t bytes = 0;
+  try {
+    bytes = Receive();
+  } catch (const WorkersLost&) {
+    if (source_.fresh) {
+      snapshot_.WriteBack(entries_, Snapshot::Part::kAll);
+    }
+    throw;
+  }
+  return {.source = source_, .bytes = bytes};
+}
+
+uint64_t Synchronizer::Receive() {
   const Landing landing = AgreeOnManifest();
   const uint64_t bytes = SpreadTensors(landing);
   LoadValues(landing);
   Barrier();
-  FaultPoint("sync_end", rank);
+  FaultPoint("sync_end", runtime_.place().rank);
   ReplaceSnapshot(landing);
-  return {.source = source_, .bytes = bytes};
+  return bytes;
 }
 
 SyncSource Synchronizer::AgreeOnSource() {

@@ -39,6 +39,7 @@ class Synchronizer {
   bool IsSource() const { return runtime_.place().rank == source_.rank; }
   SyncSource AgreeOnSource();
   bool AllHoldTheSameBytes();
+  uint64_t Receive();
   Landing AgreeOnManifest();
   uint64_t SpreadTensors(const Landing& landing);
   void LoadValues(const Landing& landing);

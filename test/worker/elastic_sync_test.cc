@@ -257,6 +257,30 @@ TEST_CASE("a source that dies anywhere in a sync leaves every rank a whole commi
   }
 }
 
+TEST_CASE("a first sync whose source dies leaves no mixture of two ranks' values") {
+  FakeJob job(3);
+  std::array<Rank, 3> ranks;
+  ranks[0].Set(9, "of rank 0");
+  ranks[1].Set(5, "of rank 1");
+  job.LoseAt(0, "muster.sync.end");  // All has arrived, but nobody holds it.
+  std::array<std::optional<CommitId>, 3> held;
+  job.RunAll([&](FakeRuntime& runtime) {
+    Rank& rank = ranks[runtime.id()];
+    rank.Sync(runtime);
+    held[runtime.id()] = rank.ledger.held();
+    runtime.AwaitWorld();
+    rank.error.clear();
+    rank.Sync(runtime);
+  });
+  CHECK_FALSE(held[1]);
+  for (int i = 1; i < 3; ++i) {
+    CHECK(ranks[i].error.empty());
+    CHECK(ranks[i].weights == kFives);
+    CHECK(ranks[i].note == "of rank 1");
+    CHECK(ranks[i].ledger.held() == CommitId{2, 0});
+  }
+}
+
 TEST_CASE("a sync of a State without members agrees on a commit") {
   FakeJob job(2);
   std::array<Rank, 2> ranks;
