@@ -54,9 +54,12 @@ class AgentProcess {
         loop_,
         AgentOptions{bootstrap_.host(), bootstrap_.job_id(), bootstrap_.secret(), directory_},
         channel.value(),
-        Agent::Callbacks{
-            [this] { loop_.Stop(); },
-            [this](const Status& status) { EndEverything("the driver: " + status.message()); }});
+        Agent::Callbacks{[this] { loop_.Stop(); },
+                         [this](const Status& status) {
+                           EndEverything(spdlog::level::warn,
+                                         "the stream to the driver broke" +
+                                             (status.ok() ? "" : ": " + status.message()));
+                         }});
     return agent_->Start();
   }
 
@@ -83,18 +86,19 @@ class AgentProcess {
 
   void WatchLifelines() {
     // Only the hang-up counts; it is not read, since the reaper has the same pipe.
-    loop_.Watch(
-        STDIN_FILENO, EPOLLRDHUP, [this](uint32_t) { EndEverything("the driver is gone"); });
+    loop_.Watch(STDIN_FILENO, EPOLLRDHUP, [this](uint32_t) {
+      EndEverything(spdlog::level::info, "the driver is gone");
+    });
     loop_.Watch(reaper_.get(), EPOLLIN, [this](uint32_t) {
       reaper_gone_ = true;
-      EndEverything("its reaper is gone");
+      EndEverything(spdlog::level::warn, "the first process of this agent is gone");
     });
   }
 
   // Everything at once: no destructor of ours or of gRPC's may delay it. A reaper that is stopped
   // is woken, so that it can end too.
-  [[noreturn]] void EndEverything(const std::string& why) {
-    spdlog::info("all workers of this host are killed: {}", why);
+  [[noreturn]] void EndEverything(spdlog::level::level_enum level, const std::string& why) {
+    spdlog::log(level, "all workers of this host are killed: {}", why);
     const bool all = Sweep({bootstrap_.job_id(), bootstrap_.host(), true}, kSweepDeadline);
     if (!all) {
       spdlog::error("some processes of this job do not end; look for MUSTER_JOB={}",

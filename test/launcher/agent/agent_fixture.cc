@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 
 #include "common/secret.h"
@@ -57,6 +58,10 @@ FakeDriver::FakeDriver(std::string secret) : secret_(std::move(secret)) {
 }
 
 FakeDriver::~FakeDriver() {
+  Shutdown();
+}
+
+void FakeDriver::Shutdown() {
   {
     const MutexLock lock(mutex_);
     closing_ = true;
@@ -214,10 +219,14 @@ AgentUnderTest::AgentUnderTest(const Command& command) : job_(RandomHex(8)), dri
   (*driver_.welcome.mutable_environment())["PATH"] = "/usr/local/bin:/usr/bin:/bin";
   (*driver_.welcome.mutable_environment())["GREETING"] = "hello";
   driver_.welcome.set_elastic(true);
+  temporary_ = (std::filesystem::temp_directory_path() / "agent-test-XXXXXX").string();
+  if (::mkdtemp(temporary_.data()) == nullptr) {
+    throw std::runtime_error("no temporary directory");
+  }
   Result<Pipe> input = MakePipe();
   SpawnOptions options;
   options.argv = {Beside("agent_under_test")};
-  options.environment = CurrentEnvironment();
+  options.environment = {"TMPDIR=" + temporary_};
   options.stdin_fd = input.value().read.get();
   process_ = muster::Spawn(options).value();
   input_ = std::move(input.value().write);
@@ -240,6 +249,12 @@ AgentUnderTest::~AgentUnderTest() {
   if (exit_code_ < 0) {
     AwaitExit();
   }
+  std::filesystem::remove_all(temporary_);
+}
+
+size_t AgentUnderTest::DirectoryCount() const {
+  const std::filesystem::directory_iterator entries(temporary_);
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
 }
 
 int AgentUnderTest::AwaitExit() {

@@ -38,6 +38,9 @@ class FakeDriver final : public v1::Agents::Service {
   /// Waits until the stream of reports, or of output, has been ended by the agent.
   bool AwaitEnd();
 
+  /// Breaks all streams and takes no new ones.
+  void Shutdown();
+
   /// Output is not read until released.
   void HoldOutput(bool hold);
   bool AwaitOutput(const std::string& text);
@@ -82,6 +85,7 @@ class AgentUnderTest {
   ~AgentUnderTest();
 
   FakeDriver& driver() { return driver_; }
+  const std::string& job() const { return job_; }
   pid_t reaper() const { return process_.pid; }
   pid_t proper() const { return proper_; }
   void CloseStandardInput() { input_.Reset(); }
@@ -90,6 +94,8 @@ class AgentUnderTest {
   /// True as soon as no process carries the job's mark any more.
   bool AwaitNoProcess();
   size_t ProcessCount() const;
+  /// The directories of sockets that the agent has left.
+  size_t DirectoryCount() const;
 
   void Spawn(uint64_t incarnation, uint32_t slot = 0);
   /// Spawns and waits for the join.
@@ -102,6 +108,7 @@ class AgentUnderTest {
 
  private:
   const std::string job_;
+  std::string temporary_;  // $TMPDIR of the agent.
   FakeDriver driver_;
   SpawnedProcess process_;
   UniqueFd input_;

@@ -81,7 +81,7 @@ TEST_CASE("agent relays orders to the workers that they concern") {
   const v1::PeerLost lost = agent.driver().Await(Case::kPeerLost).peer_lost();
   CHECK(lost.reporter() == 1);
   CHECK(lost.suspect_ranks(0) == 0);
-  CHECK(agent.driver().output().find("revoked g1") != std::string::npos);
+  CHECK(agent.driver().AwaitOutput("revoked g1"));
 
   v1::AgentOrder refuse;
   refuse.mutable_refuse()->set_incarnation(2);
@@ -283,6 +283,7 @@ TEST_CASE("agent ends with code 0 when it is stopped, with all that it started")
   CHECK(agent.driver().AwaitEnd());
   CHECK(agent.AwaitExit() == 0);
   CHECK(agent.ProcessCount() == 0);
+  CHECK(agent.DirectoryCount() == 0);
 }
 
 }  // namespace muster::launcher

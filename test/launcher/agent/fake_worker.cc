@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -218,22 +219,42 @@ int JoinAndObey(bool twice) {
   ::_exit(4);
 }
 
-// Children that only SIGKILL ends: one in the group, one in a session of its own, one orphaned.
+[[noreturn]] void BeStubborn(int ready_fd) {
+  ::signal(SIGTERM, SIG_IGN);
+  ::signal(SIGHUP, SIG_IGN);
+  [[maybe_unused]] const ssize_t size = ::write(ready_fd, "x", 1);
+  while (true) {
+    ::pause();
+  }
+}
+
+// Three children that only SIGKILL ends: one in the group, one in a session of its own, and one
+// that is an orphan too. Returns when all three are as they shall be.
 void StartStubbornChildren() {
+  int ready[2];
+  if (::pipe(ready) != 0) {
+    ::_exit(5);
+  }
   for (int kind = 0; kind < 3; ++kind) {
-    if (::fork() != 0) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      if (kind == 2) {
+        ::waitpid(child, nullptr, 0);
+      }
       continue;
     }
-    ::signal(SIGTERM, SIG_IGN);
-    ::signal(SIGHUP, SIG_IGN);
     if (kind > 0) {
       ::setsid();
     }
     if (kind == 2 && ::fork() != 0) {
       ::_exit(0);
     }
-    while (true) {
-      ::pause();
+    BeStubborn(ready[1]);
+  }
+  char byte = 0;
+  for (int i = 0; i < 3; ++i) {
+    if (::read(ready[0], &byte, 1) != 1) {
+      ::_exit(5);
     }
   }
 }

@@ -1,6 +1,5 @@
 #include "launcher/agent/reaper.h"
 
-#include <dirent.h>
 #include <signal.h>
 
 #include <catch2/catch.hpp>
@@ -25,6 +24,7 @@ TEST_CASE("reaper kills everything when the agent proper is killed") {
   ::kill(agent.proper(), SIGKILL);
   CHECK(agent.AwaitNoProcess());
   CHECK(agent.AwaitExit() == 137);
+  CHECK(agent.DirectoryCount() == 0);
 }
 
 TEST_CASE("agent proper kills everything when the reaper is killed") {
@@ -35,6 +35,7 @@ TEST_CASE("agent proper kills everything when the reaper is killed") {
   CHECK(agent.AwaitNoProcess());
   CHECK(agent.AwaitExit() == 137);
   CHECK(AwaitProcessEnd(proper));
+  CHECK(agent.DirectoryCount() == 0);
 }
 
 TEST_CASE("agent kills everything when the driver is gone") {
@@ -43,6 +44,25 @@ TEST_CASE("agent kills everything when the driver is gone") {
   agent.CloseStandardInput();
   CHECK(agent.AwaitNoProcess());
   CHECK(agent.AwaitExit() == 1);
+  CHECK(agent.DirectoryCount() == 0);
+}
+
+TEST_CASE("agent kills everything when the driver's stream breaks") {
+  AgentUnderTest agent({"nested"});
+  StartStubbornWorkers(agent);
+  agent.driver().Shutdown();
+  CHECK(agent.AwaitNoProcess());
+  CHECK(agent.AwaitExit() == 1);
+}
+
+TEST_CASE("sweep of a third process ends what reaper and agent proper left") {
+  AgentUnderTest agent({"nested"});
+  StartStubbornWorkers(agent);
+  ::kill(agent.reaper(), SIGSTOP);
+  ::kill(agent.proper(), SIGKILL);
+  ::kill(agent.reaper(), SIGKILL);
+  CHECK(Sweep({agent.job(), "127.0.0.1", false}, std::chrono::seconds(4)));
+  CHECK(agent.ProcessCount() == 0);
 }
 
 TEST_CASE("reaper kills a stopped agent proper when the driver is gone") {
