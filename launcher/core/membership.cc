@@ -164,14 +164,16 @@ std::string SignalText(int signal) {
 }
 
 std::string Membership::Describe(const Failure& failure) const {
-  std::string how = failure.how;
-  if (how.empty()) {
-    how = failure.signal != 0         ? "was killed by " + SignalText(failure.signal)
-          : !failure.code.has_value() ? "was lost"
-          : failure.code.value() == 0 ? "exited with code 0 before it was done"
-                                      : "exited with code " + std::to_string(*failure.code);
+  const std::string after = "after " + SecondsSinceStart(failure.at);
+  if (!failure.how.empty()) {
+    return failure.who + " " + failure.how + " (" + after + ")";
   }
-  return failure.who + " " + how + " after " + SecondsSinceStart(failure.at);
+  const std::string how = failure.signal != 0 ? "was killed by " + SignalText(failure.signal)
+                          : !failure.code.has_value() ? "was lost"
+                          : *failure.code == 0
+                              ? "exited with code 0 before it was done"
+                              : "exited with code " + std::to_string(*failure.code);
+  return failure.who + " " + how + " " + after;
 }
 
 void Membership::Arm(TimerKind kind, uint64_t subject, Duration delay) {

@@ -72,10 +72,11 @@ class Membership {
   void Replan();
   void PlanSlots();
   void PlanWorker(const SlotId& slot, Host& host, std::vector<Incarnation>& planned);
-  void SetProvisionalPlaces(const std::vector<Incarnation>& planned);
+  void SetProvisionalPlaces();
   void SyncAgents();
   void SpawnPlanned(Worker& worker);
   bool AllSetAside() const;
+  void EndForNoSlots();
   uint32_t ListedSlots(bool usable_only) const;
   void WarnOfNoGrowth();
 
@@ -104,6 +105,7 @@ class Membership {
   void Form(const std::vector<Incarnation>& chosen);
   void AdmitLeftOut();
   void LeaveOut(const std::set<Incarnation>& chosen);
+  void RevokeWorld();
   void EnterHold();
   void ReconsiderHold();
   void JudgeHolders();
@@ -213,7 +215,8 @@ class Membership {
   Instant first_world_at_ = Instant::min();
 
   Resets resets_;
-  bool settled_ = false;  // Half a second has passed since the last newcomer was warm.
+  Generation placed_for_;  // The world that the provisional places start from.
+  bool settled_ = false;   // Half a second has passed since the last newcomer was warm.
   std::map<std::pair<Incarnation, Incarnation>, std::map<Generation, Instant>> breaks_;
   std::optional<Failure> last_failure_;
   Incarnation last_failed_;

@@ -267,7 +267,7 @@ void Membership::EndJob(Verdict verdict, Incarnation decider) {
     Cancel(timer.kind, timer.subject);
   }
   if (In<Running>() != nullptr && tally_.at_work > 0) {
-    Emit(Revoke{world_.generation, LivingMembers()});
+    RevokeWorld();
   }
   std::vector<Incarnation> planned;
   Ending ending{std::move(verdict), decider, false, 0};
@@ -341,8 +341,9 @@ void Membership::Finish() {
   FinishJob finish{ending.verdict.code, ending.verdict.cause};
   if (const auto& failure = ending.verdict.failure) {
     finish.code = finish.code != 0 ? finish.code : CodeOf(*failure);
-    finish.cause += (finish.cause.empty() ? "" : "; the last failure: ") + Describe(*failure);
-    if (ending.stopped > 0) {
+    const bool is_cause = finish.cause.empty();
+    finish.cause += (is_cause ? "" : "; the last failure: ") + Describe(*failure);
+    if (is_cause && ending.stopped > 0) {
       finish.cause += "; " + std::to_string(ending.stopped) + " other worker" +
                       (ending.stopped == 1 ? " was" : "s were") + " stopped because of it";
     }

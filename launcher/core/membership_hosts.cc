@@ -53,7 +53,9 @@ void Membership::UpdateListing(const std::vector<HostSlots>& hosts) {
     before.emplace(name, std::exchange(host.listed, 0));
   }
   for (const HostSlots& entry : hosts) {
-    HostNamed(entry.host).listed = entry.slots;
+    Host& host = HostNamed(entry.host);
+    host.listed = entry.slots;
+    host.ever_listed = true;
     if (entry.slots == 0) {
       WarnOnce("host " + entry.host.value + " is listed with 0 slots: unused");
     }
@@ -193,7 +195,7 @@ void Membership::On(const AgentLost& event) {
   }
   Host& host = found->second;
   Because("the agent of host " + event.host.value + " was lost: " + event.evidence);
-  const std::string how = "was lost with the agent of its host (" + event.evidence + ")";
+  const std::string how = "was lost with the agent of its host: " + event.evidence;
   if (In<Ending>() == nullptr) {
     LoseAllOn(event.host, how);
     const bool expected = host.drain_requested || host.allowed == 0;
@@ -305,8 +307,12 @@ void Membership::Replan() {
   const bool waiting = In<Holding>() != nullptr || (gathering != nullptr && gathering->started);
   const int64_t have = Arriving() + tally_[Stage::kWarm] + tally_.staying;
   if (waiting && have < Need() && AllSetAside()) {
-    EndJob({kExitSetAside, "all slots are set aside after failures", last_failure_}, last_failed_);
+    EndForNoSlots();
   }
+}
+
+void Membership::EndForNoSlots() {
+  EndJob({kExitSetAside, "all slots are set aside after failures", last_failure_}, last_failed_);
 }
 
 void Membership::PlanSlots() {
@@ -342,7 +348,9 @@ void Membership::PlanSlots() {
   } else {
     Cancel(TimerKind::kBackoff, 0);
   }
-  SetProvisionalPlaces(planned);
+  if (!planned.empty()) {
+    SetProvisionalPlaces();
+  }
   for (const Incarnation id : planned) {
     Worker& worker = *Find(id);
     if (hosts_.at(worker.slot.host).agent == AgentState::kAttached) {
@@ -364,11 +372,9 @@ void Membership::PlanWorker(const SlotId& slot, Host& host, std::vector<Incarnat
   workers_.emplace(worker.id, std::move(worker));
 }
 
-// Where the planned workers will most likely stand: as if everyone on the way were a member.
-void Membership::SetProvisionalPlaces(const std::vector<Incarnation>& planned) {
-  if (planned.empty()) {
-    return;
-  }
+// Where those who are on the way will most likely stand: as if everyone on the way were a member.
+void Membership::SetProvisionalPlaces() {
+  placed_for_ = world_.generation;
   std::vector<Candidate> candidates;
   for (const auto& [id, worker] : workers_) {
     if (worker.IsOutsider() || (worker.IsMember() && !worker.draining)) {
@@ -382,11 +388,7 @@ void Membership::SetProvisionalPlaces(const std::vector<Incarnation>& planned) {
     slots.push_back(candidate.slot);
   }
   const std::vector<Placement> places = PlacementsOf(slots);
-  const std::set<Incarnation> wanted(planned.begin(), planned.end());
   for (size_t rank = 0; rank < candidates.size(); ++rank) {
-    if (!wanted.contains(candidates[rank].worker)) {
-      continue;
-    }
     Placement place = places[rank];
     place.size = std::min(place.size, Bound());
     place.rank = std::min(place.rank, place.size - 1);
@@ -412,7 +414,7 @@ void Membership::SyncAgents() {
   std::vector<HostId> forgotten;
   for (const auto& [number, name] : host_order_) {
     Host& host = hosts_.at(name);
-    const bool wanted = host.listed > 0 && !host.drain_requested;
+    const bool wanted = (host.allowed > 0 && !host.drain_requested) || !host.ever_listed;
     if (!host.occupants.empty() && host.agent == AgentState::kNone) {
       Emit(StartAgent{name});
       host.agent = AgentState::kStarting;

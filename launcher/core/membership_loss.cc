@@ -243,7 +243,7 @@ void Membership::Ask(const std::vector<Incarnation>& suspects, const PeerLost& e
       return;
     }
     Because("a link of world " + std::to_string(world_.generation.value) + " broke");
-    Emit(Revoke{world_.generation, LivingMembers()});
+    RevokeWorld();
     Cancel(TimerKind::kFormed, world_.generation.value);
     phase_ = Asking{};
   }
@@ -317,7 +317,7 @@ void Membership::ExpelRepeated() {
     Emit(Refuse{expelled->id, "its links break again and again"});
     Lose(*expelled,
          "was expelled, for its link to rank " + std::to_string(other->rank) +
-             " broke three times in a minute,",
+             " broke three times in a minute",
          Kill::kForce);
   }
 }

@@ -75,6 +75,9 @@ void Membership::On(const WorkerJoined& event) {
     return;
   }
   Update(*worker, [](Worker& w) { w.stage = Stage::kJoined; });
+  if (placed_for_ != world_.generation) {
+    SetProvisionalPlaces();
+  }
   Emit(Admit{worker->id, worker->provisional});
   Because(NameOf(*worker) + " is admitted as a newcomer");
 }
@@ -146,7 +149,7 @@ void Membership::RevokeQuietSuccesses() {
     Failure failure;
     failure.who =
         "the worker on slot " + std::to_string(slot.index) + " of host " + slot.host.value;
-    failure.how = "exited with code 0 without calling init(), which others did,";
+    failure.how = "exited with code 0 without calling init(), which others did";
     failure.at = now_;
     blame_.WorkerFailed(slot, now_);
     last_failure_ = failure;

@@ -103,11 +103,11 @@ enum class AgentState : uint8_t { kNone, kStarting, kAttached, kSuspected };
 struct Host {
   uint64_t number = 0;           // In order of discovery; the subject of its timers.
   uint32_t listed = 0;           // Slots in the newest poll.
+  bool ever_listed = false;      // Else its agent has dialled in and waits to be listed.
   uint32_t allowed = 0;          // Slots not withdrawn: the larger of the last two polls.
   bool drain_requested = false;  // Sticky until a poll no longer lists the host.
   bool removal_due = false;      // Its members need not wait for replacements any longer.
   bool blamed = false;           // For the agent's present silence.
-  bool zero_warned = false;
   AgentState agent = AgentState::kNone;
   std::string trouble;                        // Why its agent could not be started.
   std::map<uint32_t, Incarnation> occupants;  // By slot, until the process is gone.

@@ -116,6 +116,10 @@ void Membership::NextWorld(Change change) {
 }
 
 void Membership::EndForLostState() {
+  if (AllSetAside()) {
+    EndForNoSlots();
+    return;
+  }
   EndJob({last_failure_.has_value() ? 0 : kExitStateLost,
           "the state is lost, for no worker that holds a commit is left",
           last_failure_},
@@ -216,6 +220,7 @@ void Membership::Form(const std::vector<Incarnation>& chosen) {
 
 void Membership::AdmitLeftOut() {
   first_world_at_ = now_;
+  SetProvisionalPlaces();
   for (auto& [id, worker] : workers_) {
     if (worker.stage == Stage::kWarm) {
       Update(worker, [](Worker& w) { w.stage = Stage::kJoined; });
@@ -256,10 +261,17 @@ void Membership::LeaveOut(const std::set<Incarnation>& chosen) {
   }
 }
 
+void Membership::RevokeWorld() {
+  const std::vector<Incarnation> members = LivingMembers();
+  if (!members.empty()) {
+    Emit(Revoke{world_.generation, members});
+  }
+}
+
 void Membership::EnterHold() {
   if (In<Holding>() == nullptr) {
     if (In<Running>() != nullptr) {
-      Emit(Revoke{world_.generation, LivingMembers()});
+      RevokeWorld();
     }
     Cancel(TimerKind::kFormed, world_.generation.value);
     Cancel(TimerKind::kLossWindow, 0);
