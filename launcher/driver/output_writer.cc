@@ -1,14 +1,13 @@
 #include "launcher/driver/output_writer.h"
 
-#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <ctime>
-#include <filesystem>
 #include <utility>
 
 #include "common/log.h"
@@ -16,76 +15,61 @@
 namespace muster::launcher {
 namespace {
 
-constexpr size_t kQueuedBytesMax = 1 << 20;
-// What a pipe that polls as writable takes without blocking (PIPE_BUF).
-constexpr size_t kWriteBytesMax = 4096;
-constexpr int kPollMilliseconds = 50;
 constexpr auto kLastLinePatience = std::chrono::seconds(1);
 
-std::string Now() {
-  const std::time_t now = std::time(nullptr);
-  char text[32] = {};
-  ::ctime_r(&now, text);
-  return std::string(text, std::strcspn(text, "\n"));
-}
-
-std::string Prefix(const OutputLines& lines, bool timestamp) {
-  const std::string who = lines.rank >= 0
-                              ? std::to_string(lines.rank)
-                              : lines.slot.host.value + "/" + std::to_string(lines.slot.index);
-  return (timestamp ? Now() : "") + "[" + who + "]<" + (lines.is_stderr ? "stderr" : "stdout") +
-         ">:";
-}
-
 // Every line with its prefix; a missing last newline is added, so that lines never join.
-std::string Prefixed(const OutputLines& lines, bool timestamp) {
-  const std::string prefix = Prefix(lines, timestamp);
+std::string Prefixed(std::string_view lines, const std::string& prefix) {
   std::string text;
-  for (size_t begin = 0; begin < lines.lines.size();) {
-    const size_t end = std::min(lines.lines.find('\n', begin), lines.lines.size());
-    text += prefix;
-    text.append(lines.lines, begin, end - begin);
-    text += '\n';
-    begin = end + 1;
+  text.reserve(lines.size() + 8 * prefix.size());
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    text.append(prefix).append(lines.substr(0, end)).append(1, '\n');
+    lines.remove_prefix(std::min(end + 1, lines.size()));
   }
   return text;
 }
 
-// At most kWriteBytesMax, whole lines if one fits.
-size_t NextPiece(std::string_view text) {
-  if (text.size() <= kWriteBytesMax) {
-    return text.size();
-  }
-  const size_t newline = text.rfind('\n', kWriteBytesMax - 1);
-  return newline == std::string_view::npos ? kWriteBytesMax : newline + 1;
+// A write to a closed pipe must be an error here, not the end of the launcher.
+void BlockBrokenPipe() {
+  sigset_t pipe;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
 }
 
 }  // namespace
 
-OutputWriter::OutputWriter(Options options) : options_(std::move(options)) {}
+OutputWriter::OutputWriter(Options options)
+    : options_(std::move(options)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      stdout_(options_.stdout_fd),
+      stderr_(options_.stderr_fd) {
+  MUSTER_CHECK(wake_.valid(), std::string("eventfd: ") + strerror(errno));
+  if (!options_.directory.empty()) {
+    files_.emplace(options_.directory, options_.rank_count_max);
+  }
+}
 
 OutputWriter::~OutputWriter() {
   Finish(Duration::zero());
 }
 
 Status OutputWriter::Start() {
-  if (!options_.directory.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options_.directory, error);
-    if (error) {
-      return Status::Failed("--output-filename " + options_.directory + ": " + error.message());
+  if (files_) {
+    if (Status prepared = files_->Prepare(); !prepared.ok()) {
+      return prepared;
     }
   }
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::jthread([this] { Run(); });
   return Status::Ok();
 }
 
 bool OutputWriter::TryPush(OutputLines&& lines) {
   const MutexLock lock(mutex_);
-  if (finishing_ || ended_) {
+  if (finishing_) {
     return true;
   }
-  if (queued_bytes_ >= kQueuedBytesMax) {
+  if (queued_bytes_ >= kQueuedOutputBytesMax) {
     return false;
   }
   queued_bytes_ += lines.lines.size();
@@ -97,7 +81,7 @@ bool OutputWriter::TryPush(OutputLines&& lines) {
 void OutputWriter::OnSpace(std::function<void()> callback) {
   {
     const MutexLock lock(mutex_);
-    if (queued_bytes_ >= kQueuedBytesMax && !finishing_) {
+    if (queued_bytes_ >= kQueuedOutputBytesMax && !finishing_) {
       waiting_.push_back(std::move(callback));
       return;
     }
@@ -109,143 +93,115 @@ void OutputWriter::Finish(Duration patience) {
   if (!thread_.joinable()) {
     return;
   }
-  std::vector<std::function<void()>> waiting;
   {
     const MutexLock lock(mutex_);
     finishing_ = true;
-    waiting.swap(waiting_);
     changed_.NotifyAll();
-    const auto until = std::chrono::steady_clock::now() + patience;
-    while (!ended_ && std::chrono::steady_clock::now() < until) {
-      changed_.WaitFor(mutex_, until - std::chrono::steady_clock::now());
+    const SteadyClock clock;
+    const Instant until = clock.Now() + patience;
+    for (Instant now = clock.Now(); !ended_ && now < until; now = clock.Now()) {
+      changed_.WaitFor(mutex_, until - now);
     }
-    abandoned_ = true;
   }
-  for (const std::function<void()>& callback : waiting) {
-    callback();
-  }
+  given_up_ = true;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t size = ::write(wake_.get(), &one, sizeof one);
   thread_.join();
-}
-
-bool OutputWriter::Abandoned() {
-  const MutexLock lock(mutex_);
-  return abandoned_;
+  ServeWaiting();
 }
 
 void OutputWriter::Run() {
-  while (true) {
-    OutputLines lines;
-    std::vector<std::function<void()>> waiting;
-    {
-      const MutexLock lock(mutex_);
-      while (queue_.empty() && !finishing_) {
-        changed_.Wait(mutex_);
-      }
-      if (queue_.empty() || abandoned_) {
-        ended_ = true;
-        changed_.NotifyAll();
-        return;
-      }
-      lines = std::move(queue_.front());
-      queue_.pop_front();
-      queued_bytes_ -= lines.lines.size();
-      if (queued_bytes_ < kQueuedBytesMax) {
-        waiting.swap(waiting_);
-      }
-    }
-    for (const std::function<void()>& callback : waiting) {
-      callback();
-    }
+  ::pthread_setname_np(::pthread_self(), "output");
+  BlockBrokenPipe();
+  OutputLines lines;
+  while (Next(lines)) {
+    ServeWaiting();
     Write(lines);
   }
 }
 
-void OutputWriter::Write(const OutputLines& lines) {
-  if (!options_.directory.empty()) {
-    WriteFile(lines);
+// False at the end: Finish was called, and the queue is empty or to be dropped.
+bool OutputWriter::Next(OutputLines& lines) {
+  const MutexLock lock(mutex_);
+  while (queue_.empty() && !finishing_) {
+    changed_.Wait(mutex_);
   }
-  const std::string text = Prefixed(lines, options_.timestamp);
-  if (lines.is_stderr) {
-    WriteConsole(options_.stderr_fd, stderr_closed_, text);
-  } else {
-    WriteConsole(options_.stdout_fd, stdout_closed_, text);
+  if (queue_.empty() || given_up_) {
+    ended_ = true;
+    changed_.NotifyAll();
+    return false;
   }
+  lines = std::move(queue_.front());
+  queue_.pop_front();
+  queued_bytes_ -= lines.lines.size();
+  return true;
 }
 
-// True when fd takes kWriteBytesMax without blocking. False when the writer gives up.
-bool OutputWriter::WaitWritable(int fd) {
-  pollfd polled{fd, POLLOUT, 0};
-  while (!Abandoned()) {
-    if (::poll(&polled, 1, kPollMilliseconds) > 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// A closed pipe (`muster run ... | head`) ends this stream, not the job.
-void OutputWriter::WriteConsole(int fd, bool& closed, std::string_view text) {
-  while (!closed && !text.empty() && WaitWritable(fd)) {
-    const ssize_t size = ::write(fd, text.data(), NextPiece(text));
-    if (size > 0) {
-      text.remove_prefix(static_cast<size_t>(size));
-    } else if (size < 0 && errno != EINTR && errno != EAGAIN) {
-      closed = true;
-      spdlog::info("output {} is closed ({}); the job goes on", fd, strerror(errno));
-    }
-  }
-}
-
-OutputWriter::Files& OutputWriter::FilesOf(const OutputLines& lines) {
-  const auto [it, is_new] = files_.try_emplace(lines.incarnation);
-  if (!is_new) {
-    return it->second;
-  }
-  const size_t width = std::to_string(std::max<uint32_t>(options_.rank_count_max, 1) - 1).size();
-  std::string name = lines.rank < 0
-                         ? "slot." + lines.slot.host.value + "." + std::to_string(lines.slot.index)
-                         : std::to_string(lines.rank);
-  if (lines.rank >= 0) {
-    name = "rank." + std::string(width - std::min(width, name.size()), '0') + name;
-  }
-  const std::filesystem::path folder = std::filesystem::path(options_.directory) / name;
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
-  it->second.out.Reset(::open((folder / "stdout").c_str(), kFlags, 0644));
-  it->second.err.Reset(::open((folder / "stderr").c_str(), kFlags, 0644));
-  return it->second;
-}
-
-void OutputWriter::WriteFile(const OutputLines& lines) {
-  Files& files = FilesOf(lines);
-  const int fd = lines.is_stderr ? files.err.get() : files.out.get();
-  std::string_view text = lines.lines;
-  while (!text.empty()) {
-    const ssize_t size = ::write(fd, text.data(), text.size());
-    if (size < 0 && errno == EINTR) {
-      continue;
-    }
-    if (size <= 0) {
-      if (!std::exchange(file_trouble_shown_, true)) {
-        spdlog::warn("--output-filename {}: {}; lines are missing there",
-                     options_.directory,
-                     strerror(errno));
+// One by one, so that those for whom there is no space any more keep their place.
+void OutputWriter::ServeWaiting() {
+  while (true) {
+    std::function<void()> callback;
+    {
+      const MutexLock lock(mutex_);
+      if (waiting_.empty() || (queued_bytes_ >= kQueuedOutputBytesMax && !finishing_)) {
+        return;
       }
-      return;
+      callback = std::move(waiting_.front());
+      waiting_.pop_front();
     }
-    text.remove_prefix(static_cast<size_t>(size));
+    callback();
   }
+}
+
+void OutputWriter::Write(const OutputLines& lines) {
+  if (files_) {
+    const Status appended = files_->Append(lines);
+    if (!appended.ok() && !std::exchange(file_trouble_shown_, true)) {
+      spdlog::warn("{}; lines are missing there", appended.message());
+    }
+  }
+  OutputSink& sink = lines.is_stderr ? stderr_ : stdout_;
+  const int error =
+      sink.Write(Prefixed(lines.lines, Prefix(lines)), [this](int fd) { return WaitWritable(fd); });
+  if (error != 0) {
+    spdlog::info("nobody reads {} any more ({}); the job goes on without it",
+                 lines.is_stderr ? "stderr" : "stdout",
+                 strerror(error));
+  }
+}
+
+std::string OutputWriter::Prefix(const OutputLines& lines) const {
+  std::string prefix;
+  if (options_.timestamp) {
+    const std::time_t now = options_.now();
+    char text[32] = {};
+    ::ctime_r(&now, text);
+    prefix.assign(text, std::strcspn(text, "\n"));
+  }
+  const std::string who = lines.rank >= 0
+                              ? std::to_string(lines.rank)
+                              : lines.slot.host.value + "/" + std::to_string(lines.slot.index);
+  return prefix + "[" + who + (lines.is_stderr ? "]<stderr>:" : "]<stdout>:");
+}
+
+// Finish wakes this; a blocked terminal does not wake anybody.
+bool OutputWriter::WaitWritable(int fd) const {
+  pollfd fds[2] = {{fd, POLLOUT, 0}, {wake_.get(), POLLIN, 0}};
+  while (::poll(fds, 2, -1) < 0 && errno == EINTR) {
+  }
+  return fds[1].revents == 0;
 }
 
 void WriteLastLine(std::string line, int fd) {
+  std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
-  pollfd polled{fd, POLLOUT, 0};
-  const int milliseconds = static_cast<int>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(kLastLinePatience).count());
-  if (::poll(&polled, 1, milliseconds) > 0) {
-    [[maybe_unused]] const ssize_t size = ::write(fd, line.data(), line.size());
-  }
+  const SteadyClock clock;
+  const Instant until = clock.Now() + kLastLinePatience;
+  OutputSink(fd).Write(line, [&](int sink_fd) {
+    pollfd polled{sink_fd, POLLOUT, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock.Now()).count();
+    return left > 0 && ::poll(&polled, 1, static_cast<int>(left)) > 0;
+  });
 }
 
 }  // namespace muster::launcher
