@@ -197,7 +197,7 @@ class HostLists(harness.JobTest):
         job = self.job(np=4, elastic=False, args=["-H", "localhost:1"],
                        command=["127.0.0.1:2", harness.WORKER])
         self.assert_clean(job, code=2, limit=10)
-        self.assert_message(job, r"\b1\b.*slot")
+        self.assert_message(job, r"slots: found 1\b")
         self.assert_message(job, r"\b4\b")
         self.assert_message(job, r"localhost")
         self.assert_message(job, r"127\.0\.0\.1:2")
