@@ -1,0 +1,41 @@
+#pragma once
+
+// PageClient: asks the agent for the page that proves this process alive (common/worker_page.h) and
+// holds it. Not the gRPC stream.
+//
+// Threads: Connect in any; Lock, Tick and Unlock in the engine's thread, which owns the mutex.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/status.h"
+#include "common/worker_page.h"
+
+namespace muster::worker {
+
+class PageClient {
+ public:
+  /// Waits at most `timeout` for the agent's answer.
+  static Result<std::unique_ptr<PageClient>> Connect(const std::string& directory,
+                                                     uint64_t incarnation,
+                                                     const std::string& key,
+                                                     std::chrono::milliseconds timeout);
+  ~PageClient();
+  PageClient(const PageClient&) = delete;
+  PageClient& operator=(const PageClient&) = delete;
+
+  /// From here on the death of the calling thread is the death of this worker.
+  Status Lock();
+  void Tick();
+  /// Means: this worker has shut down.
+  void Unlock();
+
+ private:
+  explicit PageClient(WorkerPage* page) : page_(page) {}
+
+  WorkerPage* const page_;
+};
+
+}  // namespace muster::worker
