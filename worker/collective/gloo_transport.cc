@@ -1,6 +1,9 @@
 #include "worker/collective/gloo_transport.h"
 
+#include <gloo/transport/pair.h>
+
 #include <chrono>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -70,13 +73,51 @@ class MeshBuffer final : public gloo::transport::UnboundBuffer {
   PeerMesh::Completions completions_;
 };
 
+// Gloo's algorithms only ask whether there is a pair; the data goes through unbound buffers.
+class MeshPair final : public gloo::transport::Pair {
+ public:
+  explicit MeshPair(int peer) : peer_(peer) {}
+
+  const gloo::transport::Address& address() const override { throw Missing("addresses"); }
+  void connect(const std::vector<char>&) override { throw Missing("connect()"); }
+  void close() override {}
+  void setSync(bool, bool) override {}
+  std::unique_ptr<gloo::transport::Buffer> createSendBuffer(int, void*, size_t) override {
+    throw Missing("bound buffers");
+  }
+  std::unique_ptr<gloo::transport::Buffer> createRecvBuffer(int, void*, size_t) override {
+    throw Missing("bound buffers");
+  }
+  void send(gloo::transport::UnboundBuffer* buffer,
+            uint64_t slot,
+            size_t offset,
+            size_t bytes) override {
+    buffer->send(peer_, slot, offset, bytes);
+  }
+  void recv(gloo::transport::UnboundBuffer* buffer,
+            uint64_t slot,
+            size_t offset,
+            size_t bytes) override {
+    buffer->recv(peer_, slot, offset, bytes);
+  }
+
+ private:
+  static MeshError Missing(const char* what) {
+    return MeshError(Status::Failed(std::string("this transport has no ") + what));
+  }
+
+  const int peer_;
+};
+
 class MeshContext final : public gloo::transport::Context {
  public:
-  explicit MeshContext(PeerMesh& mesh) : Context(mesh.rank(), mesh.size()), mesh_(mesh) {}
-
-  std::unique_ptr<gloo::transport::Pair>& createPair(int) override {
-    throw MeshError(Status::Failed("this transport has no pairs"));
+  explicit MeshContext(PeerMesh& mesh) : Context(mesh.rank(), mesh.size()), mesh_(mesh) {
+    for (int peer = 0; peer < mesh.size(); ++peer) {
+      pairs_[peer] = peer == mesh.rank() ? nullptr : std::make_unique<MeshPair>(peer);
+    }
   }
+
+  std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override { return getPair(peer); }
   std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* ptr,
                                                                       size_t size) override {
     return std::make_unique<MeshBuffer>(mesh_, ptr, size, getTimeout());

@@ -2,7 +2,8 @@
 
 // Gloo's transport interface over a PeerMesh, so that Gloo's algorithms run on sockets that we
 // connect, authenticate and can abort. Only what the algorithms with unbound buffers use exists:
-// there are no pairs, addresses or devices, because our links are up before Gloo is asked.
+// pairs are names of peers, and there are no addresses or devices, because our links are up before
+// Gloo is asked.
 //
 // Threads: as PeerMesh. Errors leave as MeshError, through Gloo's code, to the backend.
 
