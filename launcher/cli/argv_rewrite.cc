@@ -15,10 +15,10 @@ bool IsNegativeNumber(std::string_view word) {
 }
 
 // As argparse tells them apart: "-" alone, a negative number, and a word with a blank inside (such
-// as the value of --mpi-args) are no flags.
+// as "-x A", a value of --mpi-args) are no flags; a blank behind '=' does not matter.
 bool LooksLikeFlag(std::string_view word) {
   return word.size() > 1 && word[0] == '-' && !IsNegativeNumber(word) &&
-         word.find(' ') == std::string_view::npos;
+         word.substr(0, word.find('=')).find(' ') == std::string_view::npos;
 }
 
 size_t EditDistance(std::string_view a, std::string_view b) {
@@ -176,6 +176,11 @@ Result<RewrittenArgv> RewriteArgv(const std::vector<std::string>& words) {
     Result<std::vector<std::string>> values = TakeValues(match.value(), words, next);
     if (!values.ok()) {
       return values.status();
+    }
+    for (const std::string& value : values.value()) {
+      if (value.empty()) {
+        return Status::Invalid(match.value().typed + ": the value must not be empty");
+      }
     }
     Append(*match.value().flag, std::move(values).value(), result.flags);
   }

@@ -43,14 +43,7 @@ const std::string* TypedValues::FindText(std::string_view name) {
 
 std::optional<std::string> TypedValues::Text(std::string_view name) {
   const std::string* text = FindText(name);
-  if (text == nullptr) {
-    return std::nullopt;
-  }
-  if (text->empty()) {
-    Refuse(name, "must not be empty");
-    return std::nullopt;
-  }
-  return *text;
+  return text == nullptr ? std::nullopt : std::optional(*text);
 }
 
 std::optional<uint32_t> TypedValues::Count(std::string_view name, uint32_t min, uint32_t max) {
