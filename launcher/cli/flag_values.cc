@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kRepeatable = "--network-interface";
 constexpr int kHelpColumn = 34;
+constexpr size_t kHelpTextWidth = 65;
 constexpr const char* kHelpFooter =
     "Each flag but the last four groups may also be given by the variable in brackets; a flag "
     "counts\nmore than its variable. Flags may be cut short (--slots 4) while that is "
@@ -18,6 +19,22 @@ constexpr const char* kHelpFooter =
     "Exit codes: 0 success; 2 usage; 75 not enough slots in time; 76 a limit reached; 77 all slots "
     "set\naside; 78 the first discovery failed; 79 the state was lost; 128+N stopped by signal N; "
     "else that\nof the worker that failed first.";
+
+// At blanks; CLI11 indents what follows a newline.
+std::string Wrap(const std::string& text) {
+  std::string wrapped;
+  size_t column = 0;
+  ForEachWord(text, [&](std::string_view word) {
+    if (column > 0) {
+      const bool fits = column + 1 + word.size() <= kHelpTextWidth;
+      wrapped += fits ? ' ' : '\n';
+      column = fits ? column + 1 : 0;
+    }
+    wrapped += word;
+    column += word.size();
+  });
+  return wrapped;
+}
 
 const CLI::Option* FindOption(const CLI::App& app, const Flag& flag) {
   return app.get_option(std::string(LongName(flag)));
@@ -44,7 +61,7 @@ class HelpFormatter final : public CLI::Formatter {
     if (!flag->environment.empty()) {
       text += " [" + std::string(flag->environment) + "]";
     }
-    return text;
+    return Wrap(text);
   }
   std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
     return "Usage: muster run [flags] command [arguments]\n"

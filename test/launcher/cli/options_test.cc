@@ -95,9 +95,14 @@ TEST_CASE("help shows each flag with unit, default and variable") {
   CHECK_THAT(help, Contains("-np, --num-proc N"));
   CHECK_THAT(help, Contains("-hostfile, --hostfile FILE"));
   CHECK_THAT(help, Contains("--elastic-timeout SECONDS"));
-  CHECK_THAT(help, Contains("Default: 600. [HOROVOD_ELASTIC_TIMEOUT]"));
+  CHECK_THAT(help, Contains("Default: 600.") && Contains("[HOROVOD_ELASTIC_TIMEOUT]"));
   CHECK_THAT(help, Contains("--blacklist-cooldown-range LO HI"));
   CHECK_THAT(help, Contains("Exit codes"));
+  for (size_t begin = 0; begin < help.size();) {
+    const size_t end = help.find('\n', begin);
+    CHECK(end - begin <= 100);
+    begin = end + 1;
+  }
 }
 
 // ---------------------------------------------------------------- sizes
