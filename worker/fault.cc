@@ -45,6 +45,7 @@ struct ArmedFaults {
   std::atomic<bool> any{false};
   Mutex mutex;
   std::vector<ArmedFault> faults MUSTER_GUARDED_BY(mutex);
+  std::optional<int> rank MUSTER_GUARDED_BY(mutex);  // Of the first passage.
 };
 
 ArmedFaults& Armed() {
@@ -186,6 +187,7 @@ Status ConfigureFaults(const char* spec, bool first_start) {
   ArmedFaults& armed = Armed();
   const MutexLock lock(armed.mutex);
   armed.faults.clear();
+  armed.rank.reset();
   for (Fault& fault : faults.value()) {
     if (first_start || fault.replacements) {
       armed.faults.push_back({.fault = std::move(fault)});
@@ -203,9 +205,10 @@ void FaultPoint(std::string_view point, int rank) {
   std::vector<Fault> due;
   {
     const MutexLock lock(armed.mutex);
+    armed.rank = armed.rank.value_or(rank);
     for (ArmedFault& candidate : armed.faults) {
       const Fault& fault = candidate.fault;
-      const bool passes = fault.point == point && (!fault.rank || *fault.rank == rank);
+      const bool passes = fault.point == point && (!fault.rank || fault.rank == armed.rank);
       if (passes && ++candidate.passages == fault.nth) {
         due.push_back(fault);
       }

@@ -21,7 +21,7 @@ enum class FaultAction : uint8_t { kKill, kStop, kThrow, kExit, kDelay };
 
 struct Fault {
   std::string point;
-  std::optional<int> rank;  // Absent: any rank.
+  std::optional<int> rank;  // In this worker's first world. Absent: any.
   FaultAction action = FaultAction::kKill;
   std::chrono::milliseconds delay{0};
   uint64_t nth = 1;           // Which passage of this process strikes.
@@ -36,7 +36,9 @@ Result<std::vector<Fault>> ParseFaults(std::string_view text);
 /// the faults marked with `+`, so that a replacement does not die like the worker that it replaces.
 Status ConfigureFaults(const char* spec, bool first_start);
 
-/// A named place. May end or stop the process, wait, or throw WorkersLost.
+/// A named place. May end or stop the process, wait, or throw WorkersLost. The rank of the first
+/// call stays this worker's for all faults: else the one who takes over a lost worker's rank would
+/// meet the same fault, and the next after it.
 void FaultPoint(std::string_view point, int rank);
 
 }  // namespace muster::worker

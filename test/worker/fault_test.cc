@@ -59,10 +59,20 @@ TEST_CASE("a fault strikes its rank at its nth passage, once") {
   const Configured faults("step:1:throw:2");
   REQUIRE(faults.status.ok());
   CHECK_NOTHROW(FaultPoint("step", 1));
-  CHECK_NOTHROW(FaultPoint("step", 0));
   CHECK_NOTHROW(FaultPoint("commit", 1));
   CHECK_THROWS_AS(FaultPoint("step", 1), WorkersLost);
   CHECK_NOTHROW(FaultPoint("step", 1));
+}
+
+TEST_CASE("a fault stays with the worker that had its rank first") {
+  {
+    const Configured faults("step:1:throw");
+    CHECK_NOTHROW(FaultPoint("formation", 2));
+    CHECK_NOTHROW(FaultPoint("step", 1));  // It has taken over the rank of a lost worker.
+  }
+  const Configured faults("step:1:throw");
+  CHECK_NOTHROW(FaultPoint("formation", 1));
+  CHECK_THROWS_AS(FaultPoint("step", 0), WorkersLost);
 }
 
 TEST_CASE("a fault for any rank counts all of them") {
