@@ -20,7 +20,7 @@ constexpr uint32_t kLimitMax = 1'000'000'000;
 constexpr double kSecondsMax = 1e8;  // Three years.
 constexpr double kIntervalMin = 0.01;
 constexpr double kDriverGraceMin = 1;
-constexpr double kCooldownMin = 1;
+constexpr double kCooldownMin = 0.1;
 constexpr double kCooldownMax = 3600;
 constexpr size_t kCommandShownMax = 200;
 constexpr int kUsageError = 2;
@@ -80,7 +80,7 @@ void ReadCooldown(const FlagValues& values, TypedValues& typed, RunOptions& opti
   const std::optional<double> low = ParseNumber(given->values.at(0));
   const std::optional<double> high = ParseNumber(given->values.at(1));
   if (!low || !high || *low < kCooldownMin || *low > *high || *high > kCooldownMax) {
-    typed.Refuse(kName, "must be two numbers of seconds LO HI with 1 <= LO <= HI <= 3600");
+    typed.Refuse(kName, "must be two numbers of seconds LO HI with 0.1 <= LO <= HI <= 3600");
     return;
   }
   options.membership.cooldown =

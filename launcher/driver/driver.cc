@@ -29,6 +29,7 @@ constexpr Duration kSuspectAfter = seconds(2);
 // A tick this late means that the driver itself was stopped: nobody else is to blame.
 constexpr Duration kStoppedAfter = seconds(1);
 constexpr Duration kOutputDrain = seconds(2);
+constexpr int kExitCannotStart = 2;
 
 std::string FromEnvironment(const char* name) {
   const char* value = ::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread.
@@ -81,14 +82,16 @@ int Driver::Run() {
   }
   if (const Status started = Start(); !started.ok()) {
     WriteLastLine("muster: " + started.message());
-    return 1;
+    return kExitCannotStart;
   }
   loop_.Run();
   if (poller_ != nullptr) {
     poller_->Stop();
   }
-  service_.Shutdown();
+  // Output first: a stream that waits for a blocked terminal ends only when the writer gives up.
   output_.Finish(kOutputDrain);
+  service_.Shutdown();
+  sweepers_.clear();
   if (exit_code_ != 0) {
     WriteLastLine("muster: " + cause_);
   }

@@ -12,6 +12,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "common/loop.h"
 #include "common/trace.h"
@@ -69,6 +71,7 @@ class Driver final : private AgentListener {
   void LaunchAgent(const HostId& host);
   void OnAgentProcessEnded(const HostId& host);
   void CheckAgentOver(const HostId& host);
+  void SweepHost(const HostId& host, const std::string& evidence);
   void AgentStartFailedWith(const HostId& host, const std::string& message);
   v1::Welcome MakeWelcome() const;
 
@@ -115,6 +118,7 @@ class Driver final : private AgentListener {
   std::map<Incarnation, SlotId> workers_;  // Not yet exited.
   std::set<Incarnation> refused_;
   std::map<TimerKey, Loop::TimerId> timers_;
+  std::vector<std::jthread> sweepers_;  // One per lost agent; each ends within seconds.
   std::optional<discovery::HostList> last_list_;
   std::set<std::string> warned_;
   Instant last_tick_;

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "common/version.h"
+#include "launcher/agent/process_scan.h"
 #include "launcher/driver/convert.h"
 #include "launcher/driver/driver.h"
 
@@ -25,6 +26,7 @@ using std::chrono::seconds;
 // From StopAgent to the end of the lifeline, and from there to SIGKILL.
 constexpr Duration kStopPatience = seconds(4);
 constexpr Duration kKillPatience = seconds(3);
+constexpr Duration kSweepPatience = seconds(4);
 
 uint64_t Milliseconds(Duration duration) {
   return static_cast<uint64_t>(duration_cast<milliseconds>(duration).count());
@@ -205,7 +207,7 @@ void Driver::CheckAgentOver(const HostId& host) {
                                 : "exited with code " + std::to_string(agent.exit.code);
     const bool had_attached = agent.last_summary != Instant();
     if (had_attached) {
-      Apply(AgentLost{host, "its agent " + how});
+      SweepHost(host, "its agent " + how);
     } else {
       AgentStartFailedWith(host, "its agent " + how + " before it attached");
     }
@@ -214,6 +216,18 @@ void Driver::CheckAgentOver(const HostId& host) {
     LaunchAgent(host);
   }
   StopIfAllAgentsAreOver();
+}
+
+// If both processes of the agent were killed at once, nobody has ended what its workers had forked
+// away, so that is done here before the host's slots are used again. It reads all of /proc, hence
+// not on the loop thread.
+void Driver::SweepHost(const HostId& host, const std::string& evidence) {
+  sweepers_.emplace_back([this, host, evidence] {
+    if (!Sweep({job_id_, host.value, false}, kSweepPatience)) {
+      spdlog::error("host {}: processes of the lost agent's workers are still there", host.value);
+    }
+    loop_.Post([this, host, evidence] { Apply(AgentLost{host, evidence}); });
+  });
 }
 
 void Driver::Perform(const StartAgent& effect, const std::string& /*reason*/) {

@@ -268,7 +268,7 @@ TEST_CASE("options take a cooldown range of two ordered values within bounds") {
   CHECK(cooldown->low == seconds(1));
   CHECK(cooldown->high == seconds(3600));
   const auto [low, high] = GENERATE(table<const char*, const char*>(
-      {{"10", "5"}, {"0.5", "5"}, {"1", "3601"}, {"x", "5"}, {"1", "x"}, {"-1", "5"}}));
+      {{"10", "5"}, {"0.05", "5"}, {"1", "3601"}, {"x", "5"}, {"1", "x"}, {"-1", "5"}}));
   CHECK_THAT(Error({"-np", "2", "--blacklist-cooldown-range", low, high, "w"}),
              StartsWith(std::string("--blacklist-cooldown-range ") + low + " " + high + ": "));
 }
