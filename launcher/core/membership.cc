@@ -71,6 +71,9 @@ void Membership::Conclude() {
       Replan();
     }
   }
+  if (Closing()) {
+    ReleaseRank0();
+  }
   EndIfNothingIsLeft();
 }
 

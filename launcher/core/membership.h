@@ -108,6 +108,7 @@ class Membership {
   void RevokeWorld();
   void EnterHold();
   void ReconsiderHold();
+  void LearnHeld(Worker& worker, const CommitId& held);
   void JudgeHolders();
   void ReleaseDrained(const std::optional<CommitId>& commit);
   uint32_t Need() const;
@@ -119,13 +120,14 @@ class Membership {
   void On(const PeerLost& event);
   void On(const SuspectAnswered& event);
   std::vector<Incarnation> SuspectsOf(const PeerLost& event) const;
-  void Lose(Worker& worker, const std::string& how, Kill kill, bool blame = true);
+  void Lose(Worker& worker, const std::string& how, Kill kill, Fault fault = Fault::kOwn);
   void Blame(const Worker& worker);
   void LoseSiblings(const HostId& host);
   void Erase(Incarnation id);
   void ExitedWhenDone(Worker& worker, const WorkerExited& event);
   void ExitedUnexpectedly(Worker& worker, const WorkerExited& event);
   void RecordExit(Worker& worker, int code, int signal);
+  void StopAsking(Incarnation id);
   void ArmLossWindow();
   void Ask(const std::vector<Incarnation>& suspects, const PeerLost& event);
   void RecordBreaks(const std::vector<Incarnation>& suspects, Incarnation reporter);
@@ -163,7 +165,6 @@ class Membership {
   void Finish();
   void OnFinishTimer();
 
-  // membership_invariants.cc.
   void CheckWaits() const;
 
   // membership.cc: shared small tools.

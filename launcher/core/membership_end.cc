@@ -29,6 +29,7 @@ void Membership::On(const WorkerDone& event) {
   const bool first = !Closing();
   Update(*worker, [](Worker& w) { w.done = true; });
   Because(NameOf(*worker) + " is done");
+  StopAsking(event.worker);
   if (first) {
     BeginClosing();
   }
@@ -39,7 +40,6 @@ void Membership::On(const WorkerDone& event) {
   if (tally_.at_work == 0) {
     ReleaseDrained(std::nullopt);
   }
-  ReleaseRank0();
   reconsider_ |= tally_.open == 0 || In<Running>() == nullptr;
 }
 
@@ -88,11 +88,7 @@ void Membership::On(const WorkerBye& event) {
     return;
   }
   Update(*worker, [](Worker& w) { w.bye = true; });
-  if (worker->done) {
-    ReleaseRank0();
-    return;
-  }
-  if (In<Ending>() != nullptr || worker->stage == Stage::kDrained ||
+  if (worker->done || In<Ending>() != nullptr || worker->stage == Stage::kDrained ||
       worker->stage == Stage::kDismissed || worker->stage == Stage::kLost) {
     return;
   }
@@ -257,7 +253,8 @@ void Membership::OnElasticTimeout() {
 }
 
 // From here on processes are only ended. `decider` is the worker whose exit code the job takes, or
-// names, and which may not have arrived yet.
+// names, and which may not have arrived yet. The world is not revoked: a worker that uses its grace
+// to save something must not be torn out of it by an exception from a collective.
 void Membership::EndJob(Verdict verdict, Incarnation decider) {
   if (In<Ending>() != nullptr || finished()) {
     return;
@@ -265,9 +262,6 @@ void Membership::EndJob(Verdict verdict, Incarnation decider) {
   const auto armed = armed_;
   for (const TimerKey& timer : armed) {
     Cancel(timer.kind, timer.subject);
-  }
-  if (In<Running>() != nullptr && tally_.at_work > 0) {
-    RevokeWorld();
   }
   std::vector<Incarnation> planned;
   Ending ending{std::move(verdict), decider, false, 0};
@@ -309,6 +303,9 @@ void Membership::OnFinishTimer() {
 }
 
 void Membership::EndIfNothingIsLeft() {
+  if (finished()) {
+    return;
+  }
   if (In<Ending>() != nullptr) {
     if (workers_.empty()) {
       Finish();

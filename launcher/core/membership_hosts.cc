@@ -76,7 +76,7 @@ void Membership::ReviewWithdrawals(Host& host) {
   for (const auto& [index, id] : occupants) {
     Worker& worker = *Find(id);
     const bool withdrawn = index >= host.allowed || host.drain_requested;
-    if (withdrawn && worker.stage == Stage::kPlanned) {
+    if ((withdrawn || index >= host.listed) && worker.stage == Stage::kPlanned) {
       Erase(id);
     } else if (withdrawn && worker.IsOutsider()) {
       Dismiss(worker);
@@ -183,7 +183,7 @@ void Membership::LoseAllOn(const HostId& name, const std::string& how) {
       Erase(id);
     } else if (worker.IsLiving()) {
       Emit(Refuse{id, "the agent of its host was lost"});
-      Lose(worker, how, Kill::kNone, /*blame=*/false);
+      Lose(worker, how, Kill::kNone, Fault::kHost);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "launcher/core/membership.h"
 
 namespace muster::launcher {
@@ -27,7 +28,7 @@ void Membership::On(const WorkerLost& event) {
 }
 
 // Takes a living worker out of the job. Its record stays until its process is gone.
-void Membership::Lose(Worker& worker, const std::string& how, Kill kill, bool blame) {
+void Membership::Lose(Worker& worker, const std::string& how, Kill kill, Fault fault) {
   const Stage stage = worker.stage;
   Because(NameOf(worker) + (how.empty() ? " was lost" : " " + how));
   if (kill == Kill::kForce) {
@@ -42,14 +43,13 @@ void Membership::Lose(Worker& worker, const std::string& how, Kill kill, bool bl
   reconsider_ = true;
   if (worker.done) {
     ++done_lost_;
-    ReleaseRank0();
     return;
   }
   if (stage == Stage::kDismissed || stage == Stage::kDrained) {
     worker.failure.reset();
     return;
   }
-  if (!worker.draining) {
+  if (!worker.draining && fault != Fault::kNone) {
     last_failure_ = worker.failure;
     last_failed_ = worker.id;
   }
@@ -57,7 +57,7 @@ void Membership::Lose(Worker& worker, const std::string& how, Kill kill, bool bl
     EndJob({0, "", worker.failure}, worker.id);
     return;
   }
-  if (!worker.draining && blame) {
+  if (!worker.draining && fault == Fault::kOwn) {
     Blame(worker);
   }
   if (stage != Stage::kMember) {
@@ -65,8 +65,12 @@ void Membership::Lose(Worker& worker, const std::string& how, Kill kill, bool bl
   } else if (In<Holding>() == nullptr) {
     ArmLossWindow();
   }
+  StopAsking(worker.id);
+}
+
+void Membership::StopAsking(Incarnation id) {
   if (Asking* asking = In<Asking>()) {
-    asking->unanswered.erase(worker.id);
+    asking->unanswered.erase(id);
   }
 }
 
@@ -84,7 +88,7 @@ void Membership::LoseSiblings(const HostId& name) {
     if (worker.stage == Stage::kPlanned) {
       Erase(id);
     } else if (worker.IsLiving() && !worker.done) {
-      Lose(worker, "was stopped, for its host is set aside", Kill::kTerm, /*blame=*/false);
+      Lose(worker, "was stopped, for its host is set aside", Kill::kTerm, Fault::kNone);
     }
   }
 }
@@ -92,6 +96,7 @@ void Membership::LoseSiblings(const HostId& name) {
 void Membership::ArmLossWindow() {
   Running* running = In<Running>();
   Asking* asking = In<Asking>();
+  MUSTER_CHECK(running != nullptr || asking != nullptr, "a loss where no world is");
   bool& window = running != nullptr ? running->window : asking->window;
   if (!std::exchange(window, true)) {
     Arm(TimerKind::kLossWindow, 0, kLossWindowTime);
@@ -144,7 +149,6 @@ void Membership::ExitedWhenDone(Worker& worker, const WorkerExited& event) {
   if (silent && tally_.at_work > 0 && In<Holding>() == nullptr) {
     ArmLossWindow();
   }
-  ReleaseRank0();
   reconsider_ = true;
 }
 
@@ -182,6 +186,7 @@ void Membership::Erase(Incarnation id) {
   tally_.Add(worker, -1);
   hosts_.at(worker.slot.host).occupants.erase(worker.slot.index);
   Cancel(TimerKind::kGrace, id.value);
+  StopAsking(id);
   workers_.erase(id);
   replan_ = true;
 }

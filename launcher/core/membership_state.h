@@ -153,6 +153,8 @@ struct Tally {
 
 /// What the end of a world means for the limits.
 enum class Change : uint8_t { kLoss, kPlanned, kRefill, kUnchanged };
+/// Whose fault a loss is: the worker's, and so its slot's; its host's; or it is a victim.
+enum class Fault : uint8_t { kOwn, kHost, kNone };
 /// How a lost worker's process is ended.
 enum class Kill : uint8_t { kNone, kTerm, kForce };
 

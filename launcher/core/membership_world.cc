@@ -257,7 +257,6 @@ void Membership::LeaveOut(const std::set<Incarnation>& chosen) {
   }
   if (epilogue.rank0.value != 0) {
     epilogues_.push_back(std::move(epilogue));
-    ReleaseRank0();
   }
 }
 
@@ -295,18 +294,36 @@ void Membership::ReconsiderHold() {
   }
 }
 
+// What a worker says of its commits is true whatever has become of it and its generation meanwhile:
+// above all, that State exists.
+void Membership::LearnHeld(Worker& worker, const CommitId& held) {
+  Update(worker, [&](Worker& w) {
+    w.held = std::max(w.held, std::optional(held));
+    w.held_in = std::max(w.held_in, Generation{held.generation});
+  });
+  if (!std::exchange(state_exists_, true)) {
+    replan_ = reconsider_ = true;
+    const Running* running = In<Running>();
+    if (running != nullptr && !running->window && tally_.unformed == 0) {
+      JudgeHolders();
+    }
+  }
+}
+
 void Membership::On(const WorkerFormed& event) {
   Worker* worker = Find(event.worker);
-  if (worker == nullptr || !worker->IsMember() || event.generation != world_.generation ||
-      worker->formed || In<Ending>() != nullptr) {
+  if (worker == nullptr || In<Ending>() != nullptr) {
+    return;
+  }
+  if (event.held.has_value()) {
+    LearnHeld(*worker, *event.held);
+  }
+  if (!worker->IsMember() || event.generation != world_.generation || worker->formed) {
     return;
   }
   Update(*worker, [&](Worker& w) {
     w.formed = true;
-    w.held = event.held;
-    if (event.held.has_value()) {
-      w.held_in = std::max(w.held_in, Generation{event.held->generation});
-    } else if (!world_.synced) {
+    if (!event.held.has_value() && !world_.synced) {
       w.held_in = Generation{};
     }
   });
@@ -348,23 +365,27 @@ void Membership::JudgeHolders() {
 
 void Membership::On(const WorkerLeft& event) {
   Worker* worker = Find(event.worker);
-  if (worker == nullptr || !worker->IsMember() || event.generation != world_.generation) {
+  if (worker == nullptr || In<Ending>() != nullptr) {
     return;
   }
-  Update(*worker, [&](Worker& w) {
-    w.left = In<Running>() != nullptr;
-    if (event.held.has_value()) {
-      w.held = event.held;
-      w.held_in = std::max(w.held_in, Generation{event.held->generation});
-    }
-  });
+  if (event.held.has_value()) {
+    LearnHeld(*worker, *event.held);
+  }
+  if (!worker->IsMember() || event.generation != world_.generation || In<Running>() == nullptr) {
+    return;
+  }
+  Update(*worker, [](Worker& w) { w.left = true; });
   Because(NameOf(*worker) + " has left");
   reconsider_ |= tally_.open == 0;
 }
 
 void Membership::On(const WorkerSynced& event) {
   Worker* worker = Find(event.worker);
-  if (worker == nullptr || !worker->IsMember() || event.generation != world_.generation) {
+  if (worker == nullptr || In<Ending>() != nullptr) {
+    return;
+  }
+  LearnHeld(*worker, event.commit);
+  if (!worker->IsMember() || event.generation != world_.generation || In<Ending>() != nullptr) {
     return;
   }
   if (!std::exchange(world_.synced, true)) {
@@ -374,11 +395,7 @@ void Membership::On(const WorkerSynced& event) {
     }
     Because("world " + std::to_string(world_.generation.value) + " runs");
   }
-  Update(*worker, [&](Worker& w) { w.held = event.commit; });
   ReleaseDrained(event.commit);
-  if (!std::exchange(state_exists_, true)) {
-    replan_ = true;
-  }
 }
 
 // A drained worker may go once a member of a later world has what it holds; without a commit to
