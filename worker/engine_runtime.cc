@@ -89,8 +89,9 @@ Result<RuntimeOptions> OptionsFromEnvironment() {
 EngineRuntime::EngineRuntime(RuntimeOptions options)
     : trace_(options.trace_path), engine_(std::move(options.engine), bulletin_) {}
 
+// Without a word of Done, so that it waits for no peer.
 EngineRuntime::~EngineRuntime() {
-  Shutdown();
+  ShutdownWith(1);
 }
 
 void EngineRuntime::Init() {

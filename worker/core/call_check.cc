@@ -1,6 +1,7 @@
 #include "worker/core/call_check.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <map>
 
@@ -11,9 +12,15 @@ namespace {
 
 using Text = std::function<std::string(const Signature&)>;
 
+/// Digits enough to tell any two doubles apart.
+std::string Exact(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
 std::string Factors(const Signature& signature) {
-  return "prescale " + std::to_string(signature.prescale) + " and postscale " +
-         std::to_string(signature.postscale);
+  return "prescale " + Exact(signature.prescale) + " and postscale " + Exact(signature.postscale);
 }
 
 /// The property's value of each rank, if they differ: "dtype f32 on rank 0; dtype f64 on rank 1".
@@ -142,6 +149,9 @@ std::string FindMismatch(const std::string& name,
     if (!differences.empty()) {
       return "the calls of '" + name + "' differ: " + differences;
     }
+  }
+  if (groups.size() > 1) {
+    return "the calls of '" + name + "' differ";  // In something that compares unequal to itself.
   }
   const std::string fault = FindFault(*groups.front().signature, world_size);
   return fault.empty() ? "" : std::string(Name(kind)) + " of '" + name + "': " + fault;

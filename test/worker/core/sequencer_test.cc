@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 
 namespace muster::worker {
 namespace {
@@ -259,8 +260,10 @@ TEST_CASE("sequencer rejects different factors") {
   Signature other = Sum({4});
   other.postscale = 0.5;
   Contains(Rejection(Named("w", Sum({4})), Named("w", other)), "postscale 0.5");
-  other.postscale = 1 + 1e-9;
-  Rejection(Named("w", Sum({4})), Named("w", other));
+  other.postscale = 1 + 1e-12;
+  Contains(Rejection(Named("w", Sum({4})), Named("w", other)), "postscale 1.00000000000");
+  other.postscale = std::nan("");
+  Contains(Rejection(Named("w", other), Named("w", other)), "differ");
 }
 
 TEST_CASE("sequencer rejects different roots, and a root outside of the world") {

@@ -1,0 +1,676 @@
+// The runtime from the outside: real engines, links and collectives in one process, under a fake
+// agent that gives the orders.
+
+#include "worker/engine_runtime.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <future>
+#include <numeric>
+
+#include "test/support/fake_agent.h"
+#include "worker/operation.h"
+
+namespace muster::worker {
+namespace {
+
+using test::FakeAgent;
+using Report = v1::WorkerReport;
+constexpr std::chrono::seconds kPatience{10};
+
+/// One worker: a runtime, and a thread that stands for the user's.
+class Worker {
+ public:
+  Worker(FakeAgent& agent, uint64_t incarnation) : incarnation_(incarnation) {
+    RuntimeOptions options = agent.OptionsFor(incarnation);
+    options.engine.end_process = [this](int code, const std::string& why) {
+      // The real one never comes back; here the test looks at what it would have said.
+      bool expected = false;
+      if (ended_.compare_exchange_strong(expected, true)) {
+        end_.set_value({code, why});
+      }
+    };
+    runtime_ = std::make_unique<EngineRuntime>(std::move(options));
+  }
+
+  EngineRuntime& runtime() { return *runtime_; }
+  uint64_t incarnation() const { return incarnation_; }
+  const Place& place() const { return runtime_->place(); }
+
+  /// Runs on a thread of its own.
+  template <class Body>
+  std::future<void> Do(Body body) {
+    return std::async(std::launch::async, [this, body] { body(*runtime_); });
+  }
+  std::pair<int, std::string> AwaitEnd() {
+    auto future = end_.get_future();
+    REQUIRE(future.wait_for(kPatience) == std::future_status::ready);
+    return future.get();
+  }
+
+ private:
+  const uint64_t incarnation_;
+  std::atomic<bool> ended_{false};
+  std::promise<std::pair<int, std::string>> end_;
+  std::unique_ptr<EngineRuntime> runtime_;
+};
+
+using Workers = std::vector<std::unique_ptr<Worker>>;
+
+std::vector<uint64_t> Incarnations(const Workers& workers) {
+  std::vector<uint64_t> all;
+  for (const auto& worker : workers) {
+    all.push_back(worker->incarnation());
+  }
+  return all;
+}
+
+void Finish(std::vector<std::future<void>>& futures) {
+  for (auto& future : futures) {
+    REQUIRE(future.wait_for(kPatience) == std::future_status::ready);
+    future.get();
+  }
+}
+
+/// Runs `body` on all workers at once and waits for it.
+template <class Body>
+void All(Workers& workers, Body body) {
+  std::vector<std::future<void>> futures;
+  for (auto& worker : workers) {
+    futures.push_back(worker->Do(body));
+  }
+  Finish(futures);
+}
+
+/// `size` workers in generation 1.
+Workers StartWorld(FakeAgent& agent, size_t size) {
+  Workers workers;
+  std::vector<std::future<void>> inits;
+  for (size_t i = 0; i < size; ++i) {
+    workers.push_back(std::make_unique<Worker>(agent, i + 1));
+    inits.push_back(workers.back()->Do([](EngineRuntime& runtime) { runtime.Init(); }));
+  }
+  for (const auto& worker : workers) {
+    agent.Await(worker->incarnation(), Report::kJoin);
+  }
+  agent.Form(1, Incarnations(workers));
+  Finish(inits);
+  return workers;
+}
+
+Submission Sum(float& value, const std::string& name = "sum") {
+  Submission submission;
+  submission.kind = OpKind::kAllreduce;
+  submission.name = name;
+  submission.in = {&value, DType::kF32, {1}};
+  submission.out = submission.in;
+  submission.op = Op::kSum;
+  return submission;
+}
+
+Submission Vote(bool vote, const std::string& name = "vote") {
+  Submission submission;
+  submission.kind = OpKind::kAgreement;
+  submission.name = name;
+  submission.vote = vote;
+  return submission;
+}
+
+float SumOfOnes(EngineRuntime& runtime) {
+  float value = 1;
+  runtime.Submit(Sum(value)).wait();
+  return value;
+}
+
+/// Leaves in order: rank 0 last, as it waits for the others or for Release.
+void ShutdownAll(Workers& workers) {
+  All(workers, [](EngineRuntime& runtime) { runtime.Shutdown(); });
+}
+
+template <class Exception>
+std::string MessageOf(Handle& handle) {
+  try {
+    handle.wait();
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  FAIL("the operation succeeded");
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("runtime without an agent is a world of one with working collectives") {
+  EngineRuntime runtime({});
+  runtime.Init();
+  CHECK(runtime.place().rank == 0);
+  CHECK(runtime.place().size == 1);
+  CHECK(runtime.place().generation == Generation{1});
+  CHECK(SumOfOnes(runtime) == 1);
+  Handle vote = runtime.Submit(Vote(true));
+  CHECK(runtime.AgreementResult(vote));
+  runtime.Shutdown();
+  CHECK_THROWS_AS(SumOfOnes(runtime), Error);
+}
+
+TEST_CASE("runtime without an agent forms its next world by itself") {
+  EngineRuntime runtime({});
+  runtime.Init();
+  CHECK(runtime.AwaitWorld() == Awaited::kWorld);
+  CHECK(runtime.place().generation == Generation{2});
+  CHECK(SumOfOnes(runtime) == 1);
+}
+
+TEST_CASE("runtime fails to start with an agent that does not answer") {
+  RuntimeOptions options;
+  options.engine.agent = AgentAccess{"/nowhere/at-all", "key", 1};
+  EngineRuntime runtime(std::move(options));
+  CHECK_THROWS_WITH(runtime.Init(), Catch::Contains("/nowhere/at-all"));
+}
+
+TEST_CASE("runtime fails to start when the agent refuses its key") {
+  FakeAgent agent;
+  RuntimeOptions options = agent.OptionsFor(1);
+  options.engine.agent->key = "wrong";
+  EngineRuntime runtime(std::move(options));
+  CHECK_THROWS_WITH(runtime.Init(), Catch::Contains("the key is wrong"));
+}
+
+TEST_CASE("runtime forms a world and reduces over it", "[engine]") {
+  FakeAgent agent;
+  const size_t size = GENERATE(1, 2, 4);
+  Workers workers = StartWorld(agent, size);
+  std::atomic<uint64_t> ranks{0};
+  All(workers, [&](EngineRuntime& runtime) {
+    ranks |= uint64_t{1} << runtime.place().rank;
+    for (int i = 0; i < 50; ++i) {
+      if (SumOfOnes(runtime) != static_cast<float>(size)) {
+        throw std::runtime_error("a wrong sum");
+      }
+    }
+  });
+  CHECK(ranks == (uint64_t{1} << size) - 1);
+  for (const auto& worker : workers) {
+    CHECK(agent.Await(worker->incarnation(), Report::kFormed).formed().generation() == 1);
+    CHECK(worker->place().slot == static_cast<int>(worker->incarnation()));
+    CHECK(worker->place().host == "host-" + std::to_string(worker->incarnation()));
+  }
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime agrees on the OR of votes", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 3);
+  All(workers, [](EngineRuntime& runtime) {
+    Handle none = runtime.Submit(Vote(false, "none"));
+    Handle one = runtime.Submit(Vote(runtime.place().rank == 2, "one"));
+    if (runtime.AgreementResult(none) || !runtime.AgreementResult(one)) {
+      throw std::runtime_error("a wrong agreement");
+    }
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime runs operations that ranks submit in different orders", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 4);
+  All(workers, [](EngineRuntime& runtime) {
+    std::vector<float> values(40, 1.0f);
+    std::vector<size_t> order(values.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::rotate(order.begin(), order.begin() + runtime.place().rank * 7, order.end());
+    for (int round = 0; round < 3; ++round) {
+      std::vector<Handle> handles;
+      for (const size_t i : order) {
+        handles.push_back(runtime.Submit(Sum(values[i], "t" + std::to_string(i))));
+      }
+      for (Handle& handle : handles) {
+        handle.wait();
+      }
+    }
+    if (std::any_of(values.begin(), values.end(), [](float v) { return v != 64; })) {
+      throw std::runtime_error("a wrong sum");
+    }
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime gathers different first dimensions and broadcasts", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 3);
+  All(workers, [](EngineRuntime& runtime) {
+    const int rank = runtime.place().rank;
+    std::vector<int32_t> mine(2 * static_cast<size_t>(rank), rank);
+    std::vector<int32_t> all;
+    Submission gather;
+    gather.kind = OpKind::kAllgather;
+    gather.in = {mine.data(), DType::kI32, {rank, 2}};
+    Shape shape;
+    gather.allocate = [&](const Shape& s, DType, const Device&) -> void* {
+      shape = s;
+      all.resize(static_cast<size_t>(s[0] * s[1]));
+      return all.data();
+    };
+    runtime.Submit(gather).wait();
+    if (shape != Shape{3, 2} || all != std::vector<int32_t>{1, 1, 2, 2, 2, 2}) {
+      throw std::runtime_error("a wrong gather");
+    }
+    int64_t value = rank == 2 ? 42 : 0;
+    Submission broadcast;
+    broadcast.kind = OpKind::kBroadcast;
+    broadcast.in = {&value, DType::kI64, {1}};
+    broadcast.root = 2;
+    runtime.Submit(broadcast).wait();
+    if (value != 42) {
+      throw std::runtime_error("a wrong broadcast");
+    }
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime gives a call that differs to every rank as InvalidCollective", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  All(workers, [](EngineRuntime& runtime) {
+    std::vector<float> values(2, 1.0f);
+    Submission call = Sum(values[0]);
+    call.in.shape = call.out.shape = {1 + runtime.place().rank};
+    Handle handle = runtime.Submit(call);
+    try {
+      handle.wait();
+    } catch (const InvalidCollective& error) {
+      if (std::string(error.what()).find("shape [1] on rank 0; shape [2] on rank 1") ==
+          std::string::npos) {
+        throw;
+      }
+      if (SumOfOnes(runtime) != 2) {
+        throw std::runtime_error("the world did not stay");
+      }
+      return;
+    }
+    throw std::runtime_error("it succeeded");
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime refuses a name that is in flight on this rank", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  float first = 1;
+  float second = 1;
+  Handle pending = workers[0]->runtime().Submit(Sum(first));
+  Handle twice = workers[0]->runtime().Submit(Sum(second));
+  CHECK_THAT(MessageOf<InvalidCollective>(twice), Catch::Contains("in flight"));
+  CHECK_FALSE(pending.poll());
+  CHECK(SumOfOnes(workers[1]->runtime()) == 2);
+  pending.wait();
+  CHECK(first == 2);
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime ends pending operations with WorkersLost when its generation is revoked",
+          "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 3);
+  float value = 1;
+  Handle pending = workers[0]->runtime().Submit(Sum(value));
+  agent.Revoke(1, Incarnations(workers), "rank 2 on host-3 was lost");
+  CHECK(MessageOf<WorkersLost>(pending) == "generation 1 was revoked: rank 2 on host-3 was lost");
+  for (auto& worker : workers) {
+    // Later calls find it revoked, too. The order may still be on its way to this worker.
+    Handle late = worker->runtime().Submit(Vote(false));
+    CHECK_THAT(MessageOf<WorkersLost>(late), Catch::Contains("rank 2 on host-3 was lost"));
+  }
+  // The next world has two members.
+  std::unique_ptr<Worker> lost = std::move(workers[2]);
+  workers.pop_back();
+  agent.Form(2, Incarnations(workers));
+  All(workers, [](EngineRuntime& runtime) {
+    if (runtime.AwaitWorld() != Awaited::kWorld || runtime.place().generation != Generation{2} ||
+        SumOfOnes(runtime) != 2) {
+      throw std::runtime_error("no world of two");
+    }
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime frees an operation that others never join in the middle of its data",
+          "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  // Rank 1's executor is kept busy, so that rank 0 sits inside the collective.
+  std::promise<void> release;
+  Handle busy = workers[1]->runtime().Submit(Vote(false, "busy"));
+  std::shared_future<void> gate(release.get_future());
+  std::promise<void> blocked;
+  busy.then([gate, &blocked](std::exception_ptr) {
+    blocked.set_value();
+    gate.wait();
+  });
+  Handle other = workers[0]->runtime().Submit(Vote(false, "busy"));
+  REQUIRE(blocked.get_future().wait_for(kPatience) == std::future_status::ready);
+  std::vector<float> left(1 << 20, 1.0f);
+  std::vector<float> right(1 << 20, 1.0f);
+  Submission call = Sum(left[0], "big");
+  call.in.shape = call.out.shape = {1 << 20};
+  Handle stuck = workers[0]->runtime().Submit(call);
+  call.in.data = call.out.data = right.data();
+  Handle behind = workers[1]->runtime().Submit(call);
+  Handle barrier = workers[0]->runtime().Submit(Vote(false, "in the log"));
+  workers[1]->runtime().Submit(Vote(false, "in the log")).wait();
+  barrier.wait();
+  const auto start = std::chrono::steady_clock::now();
+  agent.Revoke(1, Incarnations(workers), "test");
+  CHECK_THROWS_AS(stuck.wait(), WorkersLost);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+  release.set_value();
+  CHECK_THROWS_AS(behind.wait(), WorkersLost);
+  agent.Form(2, Incarnations(workers));
+  All(workers, [](EngineRuntime& runtime) {
+    runtime.AwaitWorld();
+    if (SumOfOnes(runtime) != 2) {
+      throw std::runtime_error("no new world");
+    }
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime follows the newest of many worlds", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 4);
+  // Each order drops the one before where it stands; only the last one must form.
+  std::vector<uint64_t> members = Incarnations(workers);
+  for (uint64_t generation = 2; generation <= 20; ++generation) {
+    std::rotate(members.begin(), members.begin() + 1, members.end());
+    agent.Form(generation, members);
+  }
+  All(workers, [](EngineRuntime& runtime) {
+    while (runtime.place().generation < Generation{20}) {
+      runtime.AwaitWorld();
+    }
+    if (SumOfOnes(runtime) != 4) {
+      throw std::runtime_error("a wrong sum");
+    }
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime reports a peer whose links break and waits for the verdict", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 3);
+  for (const auto& worker : workers) {
+    agent.Await(worker->incarnation(), Report::kFormed);
+  }
+  // Worker 3 hears of a revocation that the others have not heard of: its links close.
+  agent.Revoke(1, {3}, "only here");
+  const auto broken = agent.Await(1, Report::kBrokenPeers).broken_peers();
+  CHECK(broken.generation() == 1);
+  REQUIRE(broken.suspect_ranks_size() == 1);
+  CHECK(broken.suspect_ranks(0) == 2);
+  CHECK_FALSE(broken.stalled());
+  float value = 1;
+  Handle pending = workers[0]->runtime().Submit(Sum(value));
+  Handle other = workers[1]->runtime().Submit(Vote(false));
+  CHECK_FALSE(pending.poll());
+  CHECK_FALSE(other.poll());
+  agent.Form(2, Incarnations(workers), "links of rank 2 broke");
+  CHECK_THAT(MessageOf<WorkersLost>(pending), Catch::Contains("links of rank 2 broke"));
+  CHECK_THROWS_AS(other.wait(), WorkersLost);
+  All(workers, [](EngineRuntime& runtime) {
+    runtime.AwaitWorld();
+    if (SumOfOnes(runtime) != 3) {
+      throw std::runtime_error("no new world");
+    }
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime lets a newcomer start before it belongs to a world", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  agent.SetFirstStart(false);
+  workers.push_back(std::make_unique<Worker>(agent, 3));
+  Worker& newcomer = *workers.back();
+  auto init = newcomer.Do([](EngineRuntime& runtime) { runtime.Init(); });
+  agent.Await(3, Report::kJoin);
+  agent.Admit(3, 2, 3);
+  REQUIRE(init.wait_for(kPatience) == std::future_status::ready);
+  CHECK(newcomer.place().generation == Generation{0});
+  CHECK(newcomer.place().rank == 2);
+  CHECK(newcomer.place().size == 3);
+  float value = 1;
+  Handle early = newcomer.runtime().Submit(Sum(value));
+  CHECK_THAT(MessageOf<InvalidCollective>(early), Catch::Contains("before its first sync"));
+
+  newcomer.runtime().EnterElastic();
+  agent.Await(3, Report::kWarm);
+  agent.NotifyPending(1, {1, 2}, true);
+  for (size_t i = 0; i < 2; ++i) {
+    while (!workers[i]->runtime().PendingChange()) {
+      std::this_thread::yield();
+    }
+    workers[i]->runtime().SetHeld(CommitId{1, 7});
+    workers[i]->runtime().Leave();
+    const auto left = agent.Await(i + 1, Report::kLeft).left();
+    CHECK(left.generation() == 1);
+    CHECK(left.held().sequence() == 7);
+  }
+  agent.Form(2, {1, 2, 3});
+  All(workers, [](EngineRuntime& runtime) {
+    runtime.AwaitWorld();
+    if (runtime.place().size != 3 || SumOfOnes(runtime) != 3 || runtime.PendingChange()) {
+      throw std::runtime_error("no world of three");
+    }
+  });
+  const auto formed = agent.Await(1, Report::kFormed).formed();
+  CHECK(formed.generation() == 2);
+  CHECK(formed.held().sequence() == 7);
+  CHECK_FALSE(agent.Await(3, Report::kFormed).formed().has_held());
+  newcomer.runtime().ReportDone();
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime takes back a pending change that has vanished", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 1);
+  EngineRuntime& runtime = workers[0]->runtime();
+  agent.NotifyPending(7, {1}, true);  // Of a generation that is not at work.
+  agent.NotifyPending(1, {1}, true);
+  while (!runtime.PendingChange()) {
+    std::this_thread::yield();
+  }
+  agent.NotifyPending(1, {1}, false);
+  while (runtime.PendingChange()) {
+    std::this_thread::yield();
+  }
+  v1::WorkerOrder drain;
+  drain.mutable_draining();
+  agent.Send(1, drain);
+  while (!runtime.PendingChange()) {
+    std::this_thread::yield();
+  }
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime returns from waiting when it is released", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  workers[1]->runtime().Leave();
+  auto waiting = workers[1]->Do([](EngineRuntime& runtime) {
+    if (runtime.AwaitWorld() != Awaited::kReleased) {
+      throw std::runtime_error("not released");
+    }
+  });
+  agent.Release(2);
+  REQUIRE(waiting.wait_for(kPatience) == std::future_status::ready);
+  waiting.get();
+  workers[1]->runtime().Shutdown();
+  agent.Await(2, Report::kBye);
+}
+
+TEST_CASE("runtime says Done at shutdown if no elastic function was used", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  ShutdownAll(workers);
+  for (const auto& worker : workers) {
+    CHECK(agent.Await(worker->incarnation(), Report::kDone).done().generation() == 1);
+    agent.Await(worker->incarnation(), Report::kBye);
+    CHECK_FALSE(agent.HoldsMutex(worker->incarnation()));
+  }
+}
+
+TEST_CASE("runtime does not say Done after a code, a loss, or an unfinished elastic function",
+          "[engine]") {
+  FakeAgent agent;
+  const int why = GENERATE(0, 1, 2);
+  Workers workers = StartWorld(agent, 1);
+  EngineRuntime& runtime = workers[0]->runtime();
+  if (why == 0) {
+    runtime.ShutdownWith(3);
+  } else if (why == 1) {
+    agent.Revoke(1, {1}, "test");
+    Handle lost = runtime.Submit(Vote(false));
+    while (!lost.poll()) {
+      std::this_thread::yield();
+    }
+    // The vote may have come before the order.
+    for (;;) {
+      Handle again = runtime.Submit(Vote(false));
+      try {
+        again.wait();
+      } catch (const WorkersLost&) {
+        break;
+      }
+    }
+    runtime.Shutdown();
+  } else {
+    runtime.EnterElastic();
+    runtime.Shutdown();
+  }
+  CHECK_FALSE(agent.Has(1, Report::kDone));
+  agent.Await(1, Report::kBye);
+}
+
+TEST_CASE("runtime fails what needs a member that has finished with WorkersFinished", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 3);
+  float value = 1;
+  Handle pending = workers[0]->runtime().Submit(Sum(value));
+  workers[2]->runtime().ReportDone();
+  workers[2]->runtime().Shutdown();
+  CHECK_THAT(MessageOf<WorkersFinished>(pending), Catch::Contains("rank 2 has finished"));
+  float late_value = 1;
+  Handle late = workers[1]->runtime().Submit(Sum(late_value, "late"));
+  CHECK_THROWS_AS(late.wait(), WorkersFinished);
+  CHECK_FALSE(agent.Has(1, Report::kBrokenPeers));
+  CHECK_FALSE(agent.Has(2, Report::kBrokenPeers));
+  workers.pop_back();
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime's rank 0 coordinates in shutdown until it is released", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 3);
+  auto shutdown = workers[0]->Do([](EngineRuntime& runtime) { runtime.Shutdown(); });
+  agent.Await(1, Report::kBye);
+  // Rank 0 has finished, and still tells the others so.
+  float value = 1;
+  Handle needs_0 = workers[1]->runtime().Submit(Sum(value));
+  CHECK_THROWS_AS(needs_0.wait(), WorkersFinished);
+  CHECK(shutdown.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+  agent.Release(1);
+  REQUIRE(shutdown.wait_for(kPatience) == std::future_status::ready);
+  shutdown.get();
+}
+
+TEST_CASE("runtime's rank 0 leaves by itself when all others have finished", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 3);
+  auto shutdown = workers[0]->Do([](EngineRuntime& runtime) { runtime.Shutdown(); });
+  workers[1]->runtime().Shutdown();
+  CHECK(shutdown.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+  workers[2]->runtime().Shutdown();
+  REQUIRE(shutdown.wait_for(kPatience) == std::future_status::ready);
+  shutdown.get();
+}
+
+TEST_CASE("runtime in shutdown leaves when its generation is revoked", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  auto shutdown = workers[0]->Do([](EngineRuntime& runtime) { runtime.Shutdown(); });
+  agent.Await(1, Report::kBye);
+  agent.Revoke(1, {1}, "rank 1 was lost");
+  REQUIRE(shutdown.wait_for(kPatience) == std::future_status::ready);
+  shutdown.get();
+}
+
+TEST_CASE("runtime ends the process when its agent is gone or refuses it", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  agent.Break(1);
+  const auto gone = workers[0]->AwaitEnd();
+  CHECK(gone.first == 70);
+  CHECK_THAT(gone.second, Catch::Contains("agent"));
+  v1::WorkerOrder refuse;
+  refuse.mutable_refused()->set_reason("it was replaced");
+  agent.Send(2, refuse);
+  const auto refused = workers[1]->AwaitEnd();
+  CHECK(refused.first == 70);
+  CHECK_THAT(refused.second, Catch::Contains("it was replaced"));
+}
+
+TEST_CASE("runtime ticks its page and holds its mutex", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 1);
+  CHECK(agent.HoldsMutex(1));
+  const uint64_t before = agent.Ticks(1);
+  while (agent.Ticks(1) < before + 3) {
+    std::this_thread::yield();
+  }
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime reports a stall to the launcher past the shutdown time", "[engine]") {
+  FakeAgent agent;
+  agent.SetStallTimes(50, 100);
+  Workers workers = StartWorld(agent, 3);
+  float value = 1;
+  Handle pending = workers[1]->runtime().Submit(Sum(value, "loss"));
+  const auto broken = agent.Await(1, Report::kBrokenPeers).broken_peers();
+  CHECK(broken.stalled());
+  CHECK(broken.suspect_ranks_size() == 2);
+  CHECK_THAT(broken.evidence(), Catch::Contains("'loss'"));
+  agent.Revoke(1, Incarnations(workers), "stalled");
+  CHECK_THROWS_AS(pending.wait(), WorkersLost);
+}
+
+TEST_CASE("runtime that abandons a sound generation asks the launcher for the next", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  auto waiting = workers[1]->Do([](EngineRuntime& runtime) { runtime.AwaitWorld(); });
+  const auto broken = agent.Await(2, Report::kBrokenPeers).broken_peers();
+  REQUIRE(broken.suspect_ranks_size() == 1);
+  CHECK(broken.suspect_ranks(0) == 1);
+  agent.Form(2, Incarnations(workers));
+  REQUIRE(waiting.wait_for(kPatience) == std::future_status::ready);
+  CHECK(workers[1]->place().generation == Generation{2});
+  workers[0]->runtime().AwaitWorld();
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime reports what elastic::run tells it", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 1);
+  EngineRuntime& runtime = workers[0]->runtime();
+  runtime.EnterElastic();
+  runtime.ReportSynced(CommitId{1, 3});
+  const auto synced = agent.Await(1, Report::kSynced).synced();
+  CHECK(synced.generation() == 1);
+  CHECK(synced.commit().sequence() == 3);
+  runtime.ReportDone();
+  agent.Await(1, Report::kDone);
+  runtime.EnterElastic();
+  CHECK(agent.Await(1, Report::kRunning).running().generation() == 1);
+}
+
+}  // namespace muster::worker
