@@ -51,7 +51,7 @@ class Kills(harness.JobTest):
         half = settings.workers // 2
         job = self.job(hosts=f"localhost:{settings.workers - half}\n127.0.0.1:{half}",
                        np=settings.workers, min_np=1, max_np=settings.workers,
-                       args=["--blacklist-cooldown-range", 0.1, 0.2],
+                       args=["--blacklist-cooldown-range", 1, 1],
                        worker={"steps": 20, "sleep_ms": 5, "go_file": harness.GO})
         times = []
         for index in range(settings.kills):

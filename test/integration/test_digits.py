@@ -2,7 +2,6 @@
 lost, survivors keep their process, all ranks end with the same parameters."""
 
 import re
-import signal
 import time
 import unittest
 
@@ -12,7 +11,7 @@ FULL = "localhost:2\n127.0.0.1:2"
 EPOCHS = 20
 COMMIT_EVERY = 5
 # A slot comes back soon, so that each event is over before the training is.
-COOLDOWN = ["--blacklist-cooldown-range", 0.5, 1]
+COOLDOWN = ["--blacklist-cooldown-range", 1, 1]
 
 
 class Digits(harness.JobTest):
@@ -47,7 +46,7 @@ class Digits(harness.JobTest):
         survivors = {e.pid for rank, e in world.items() if rank not in ranks}
         job.wait_for(lambda: job.generation() > generation and job.size() > 0,
                      "a newer world that trains")
-        lost = {e.pid for e in job.events("lost")}
+        lost = {e.pid for e in job.events("lost", generation=generation)}
         self.assertTrue(lost <= survivors, job.report())
         self.assertTrue(lost, "no survivor noticed\n" + job.report())
         return survivors
@@ -129,17 +128,6 @@ class Kills(Digits):
         job.wait_size(4, after_generation=generation)
         self.finish(job, survivors)
         self.assertEqual({e.size for e in job.events("form")}, {4}, job.report())
-
-    def test_frozen_worker_is_replaced(self):
-        job = self.train()
-        job.wait_size(4)
-        job.wait_step(COMMIT_EVERY + 3)
-        world = job.world()
-        generation = job.generation()
-        job.kill(world[2].pid, signal.SIGSTOP)
-        job.wait_for(lambda: job.generation() > generation and job.size() > 0, "a newer world")
-        self.assertFalse(harness.is_alive(world[2].pid) and job.world()[2].pid == world[2].pid)
-        self.finish(job, {e.pid for rank, e in world.items() if rank != 2})
 
 
 class KillsAtExactPlaces(Digits):

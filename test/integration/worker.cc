@@ -389,21 +389,7 @@ void SleepIfSlow(const Arguments& arguments) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const Arguments arguments(argc, argv);
-  // Leaked: the signal thread may use both until the process has ended.
-  const auto& log = *new EventLog;
-  const auto& kept = *new Arguments(arguments);
-  log.Write("start");
-  StartChildren(arguments.Number("children", 0));
-  StartSignalThread(kept, log);
-  const int64_t before_init = arguments.Number("exit-before-init", -1);
-  if (before_init >= 0) {
-    std::cerr << "leaves before init() on purpose" << std::endl;
-    return static_cast<int>(before_init);
-  }
+int Train(const Arguments& arguments, const EventLog& log) {
   muster::init();
   log.Write("init");
   const int64_t before_run = arguments.Number("exit-before-run", -1);
@@ -423,4 +409,29 @@ int main(int argc, char** argv) {
   muster::shutdown();
   log.Write("end");
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Leaked: the signal thread may use both until the process has ended.
+  const auto& log = *new EventLog;
+  const auto& arguments = *new Arguments(argc, argv);
+  log.Write("start");
+  StartChildren(arguments.Number("children", 0));
+  StartSignalThread(arguments, log);
+  const int64_t before_init = arguments.Number("exit-before-init", -1);
+  if (before_init >= 0) {
+    std::cerr << "leaves before init() on purpose" << std::endl;
+    return static_cast<int>(before_init);
+  }
+  try {
+    return Train(arguments, log);
+  } catch (const muster::Error& error) {
+    std::cerr << "test_worker: " << error.what() << std::endl;
+    while (!arguments.Text("term-file").empty()) {
+      ::pause();  // Somebody who has something to save waits for SIGTERM.
+    }
+    return 1;
+  }
 }
