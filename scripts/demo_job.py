@@ -11,7 +11,9 @@ import harness  # noqa: E402  (needs the path above)
 
 # Long enough for the story, whatever the machine: about half a minute.
 EPOCHS = 20
-STEP_MS = 40
+STEP_MS = 25
+# Training goes on undisturbed for so long between two scenes, for the reader's sake.
+STEPS_BETWEEN = 100
 COMMIT_EVERY = 5
 
 
@@ -28,6 +30,11 @@ class Story:
                           for rank, e in sorted(world.items()))
         self.say(f"    generation {job.generation()}, {len(world)} workers, step {job.max_step()}")
         self.say(f"    {names}")
+
+    def train_on(self, job):
+        job.wait_more_steps(STEPS_BETWEEN)
+        losses = re.findall(r"epoch \d+: loss \S+", job.stdout())
+        self.say(f"    ... training goes on: step {job.max_step()}, {losses[-1] if losses else ''}")
 
 
 def milliseconds_to_step(job, survivors, generation, since):
@@ -51,6 +58,7 @@ def start(story):
     job.start()
     job.wait_size(4)
     story.show(job)
+    story.train_on(job)
     return job
 
 
@@ -63,6 +71,7 @@ def add_host(story, job):
     story.say(f"The newcomers warmed up beside the others and joined at a commit; "
               f"the four old processes live on: {'yes' if kept else 'NO'}.")
     story.show(job)
+    story.train_on(job)
     return kept
 
 
@@ -80,6 +89,7 @@ def kill_rank_0(story, job):
     job.wait_size(6)
     story.say("After its back-off the empty slot was filled again:")
     story.show(job)
+    story.train_on(job)
     return survivors <= {e.pid for e in job.world().values()}
 
 
@@ -90,6 +100,7 @@ def remove_host(story, job):
     hosts = {e.host for e in job.world().values()}
     story.say("Its workers left at a commit, so that no step was lost.")
     story.show(job)
+    story.say("Training runs to its end ...")
     return "127.0.0.1" not in hosts
 
 
