@@ -24,19 +24,19 @@ std::string CheckValues(const char* text, const A& a, const B& b) {
 
 }  // namespace muster
 
-#define MUSTER_CHECK(condition, message)                                                        \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      ::muster::CheckFailed(__FILE__, __LINE__, std::string(#condition ": ") + (message));      \
-    }                                                                                           \
+#define MUSTER_CHECK(condition, message)                                                   \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      ::muster::CheckFailed(__FILE__, __LINE__, std::string(#condition ": ") + (message)); \
+    }                                                                                      \
   } while (false)
 
-#define MUSTER_CHECK_EQ(a, b)                                                                   \
-  do {                                                                                          \
-    const auto& check_a = (a);                                                                  \
-    const auto& check_b = (b);                                                                  \
-    if (!(check_a == check_b)) {                                                                \
-      ::muster::CheckFailed(                                                                    \
-          __FILE__, __LINE__, ::muster::CheckValues(#a " == " #b, check_a, check_b));           \
-    }                                                                                           \
+#define MUSTER_CHECK_EQ(a, b)                                                         \
+  do {                                                                                \
+    const auto& check_a = (a);                                                        \
+    const auto& check_b = (b);                                                        \
+    if (!(check_a == check_b)) {                                                      \
+      ::muster::CheckFailed(                                                          \
+          __FILE__, __LINE__, ::muster::CheckValues(#a " == " #b, check_a, check_b)); \
+    }                                                                                 \
   } while (false)

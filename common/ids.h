@@ -41,12 +41,18 @@ struct CommitId {
   auto operator<=>(const CommitId&) const = default;
 };
 
-inline std::ostream& operator<<(std::ostream& out, const HostId& id) { return out << id.value; }
+inline std::ostream& operator<<(std::ostream& out, const HostId& id) {
+  return out << id.value;
+}
 inline std::ostream& operator<<(std::ostream& out, const SlotId& id) {
   return out << id.host << '/' << id.index;
 }
-inline std::ostream& operator<<(std::ostream& out, Incarnation id) { return out << '#' << id.value; }
-inline std::ostream& operator<<(std::ostream& out, Generation id) { return out << 'g' << id.value; }
+inline std::ostream& operator<<(std::ostream& out, Incarnation id) {
+  return out << '#' << id.value;
+}
+inline std::ostream& operator<<(std::ostream& out, Generation id) {
+  return out << 'g' << id.value;
+}
 inline std::ostream& operator<<(std::ostream& out, CommitId id) {
   return out << '(' << id.generation << ',' << id.sequence << ')';
 }

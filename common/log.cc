@@ -28,15 +28,14 @@ Status InitLog(const std::string& who, const std::string& level) {
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
   });
-  const auto* found = std::find_if(kLevels.begin(), kLevels.end(), [&](const auto& entry) {
-    return lower == entry.first;
-  });
+  const auto* found = std::find_if(
+      kLevels.begin(), kLevels.end(), [&](const auto& entry) { return lower == entry.first; });
   if (found == kLevels.end()) {
     return Status::Invalid("log level '" + level +
                            "' is none of TRACE, DEBUG, INFO, WARNING, ERROR, FATAL");
   }
-  auto logger = std::make_shared<spdlog::logger>(
-      who, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>(who, std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %L muster %n: %v");
   logger->set_level(found->second);
   spdlog::set_default_logger(std::move(logger));

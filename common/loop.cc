@@ -30,8 +30,7 @@ void Loop::Run() {
   thread_ = std::this_thread::get_id();
   std::array<epoll_event, kEventsPerWait> events{};
   while (!stop_) {
-    const int count =
-        ::epoll_wait(epoll_.get(), events.data(), kEventsPerWait, WaitMilliseconds());
+    const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsPerWait, WaitMilliseconds());
     MUSTER_CHECK(count >= 0 || errno == EINTR, std::string("epoll_wait: ") + strerror(errno));
     for (int i = 0; i < count; ++i) {
       const auto it = watched_.find(events[i].data.fd);

@@ -89,9 +89,9 @@ void ResetSignals() {
 }
 
 bool Keep(const ChildPlan& plan, int fd) {
-  return fd == plan.report_fd || std::find(plan.options->inherited.begin(),
-                                           plan.options->inherited.end(),
-                                           fd) != plan.options->inherited.end();
+  return fd == plan.report_fd ||
+         std::find(plan.options->inherited.begin(), plan.options->inherited.end(), fd) !=
+             plan.options->inherited.end();
 }
 
 void CloseTheRest(const ChildPlan& plan) {

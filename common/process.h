@@ -24,7 +24,7 @@ struct SpawnOptions {
   int stderr_fd = -1;                    // -1: the caller's.
   std::vector<int> inherited;            // Kept open under the same numbers.
   bool new_group = true;                 // The child leads its own process group.
-  bool limit_core_dump = false;          // RLIMIT_CORE of 1 byte (0 would not stop a piped pattern).
+  bool limit_core_dump = false;  // RLIMIT_CORE of 1 byte (0 would not stop a piped pattern).
   // Sent to the child when the *thread* that called Spawn ends; 0: nothing.
   int parent_death_signal = 0;
 };

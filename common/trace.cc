@@ -17,9 +17,8 @@ Trace::Trace(const std::string& path) {
   }
   fd_.Reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd_.valid()) {
-    spdlog::error("MUSTER_TRACE={} cannot be opened ({}); no trace is written",
-                  path,
-                  strerror(errno));
+    spdlog::error(
+        "MUSTER_TRACE={} cannot be opened ({}); no trace is written", path, strerror(errno));
   }
 }
 

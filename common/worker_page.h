@@ -37,7 +37,7 @@ inline constexpr const char* kGrpcSocketName = "workers.sock";
 
 // What a worker finds in its environment, beside HOROVOD_RANK and the like (provisional values).
 inline constexpr const char* kEnvAgentDirectory = "MUSTER_AGENT_DIRECTORY";  // Holds both sockets.
-inline constexpr const char* kEnvWorkerKey = "MUSTER_WORKER_KEY";  // Unset after reading.
+inline constexpr const char* kEnvWorkerKey = "MUSTER_WORKER_KEY";            // Unset after reading.
 inline constexpr const char* kEnvIncarnation = "MUSTER_INCARNATION";
 inline constexpr const char* kEnvJob = "MUSTER_JOB";    // Random id of the job, no secret.
 inline constexpr const char* kEnvHost = "MUSTER_HOST";  // The host's name from discovery.

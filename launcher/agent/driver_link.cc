@@ -14,6 +14,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr int kFirstBackoffMilliseconds = 50;
+constexpr int kConnectMilliseconds = 20000;
 constexpr int kMessageBytesMax = 64 << 20;  // Welcome carries the whole environment.
 
 // gRPC takes several addresses of one family in one target, and tries them in order.
@@ -46,7 +47,8 @@ Result<std::shared_ptr<grpc::Channel>> MakeDriverChannel(const std::vector<std::
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstBackoffMilliseconds);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kFirstBackoffMilliseconds);
+  // Despite its name this bounds one attempt to connect: a busy driver answers late.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds);
   arguments.SetServiceConfigJSON("{}");
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);

@@ -53,9 +53,9 @@ constexpr Flag kFlags[] = {
     {"--failure-limit", "N", "MUSTER_FAILURE_LIMIT", "no limit", kLimits,
      "The same, counting lost workers only."},
     {"--blacklist-cooldown-range", "LO HI", "MUSTER_BLACKLIST_COOLDOWN_RANGE", "", kLimits,
-     "A slot that failed rests LO seconds, doubling to HI at most (0.1 <= LO <= HI <= 3600), and is "
-     "never set aside for good. Without it: 1 s doubling to 60 s, and for good after five failures "
-     "in ten minutes."},
+     "A slot that failed rests LO seconds, doubling to HI at most (0.1 <= LO <= HI <= 3600), and "
+     "is never set aside for good. Without it: 1 s doubling to 60 s, and for good after five "
+     "failures in ten minutes."},
     {"--blame", "slot|host", "MUSTER_BLAME", "slot", kLimits,
      "What a failed worker counts against: its slot, or (as Horovod does) its whole host."},
 
