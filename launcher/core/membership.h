@@ -13,8 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/ids.h"
 #include "launcher/core/membership_state.h"
 #include "launcher/core/membership_types.h"
 #include "launcher/core/rank_assignment.h"
@@ -119,7 +117,7 @@ class Membership {
   void On(const WorkerExited& event);
   void On(const PeerLost& event);
   void On(const SuspectAnswered& event);
-  std::vector<Incarnation> SuspectsOf(const PeerLost& event) const;
+  std::vector<Incarnation> SuspectsOf(const PeerLost& event);
   void Lose(Worker& worker, const std::string& how, Kill kill, Fault fault = Fault::kOwn);
   void Blame(const Worker& worker);
   void LoseSiblings(const HostId& host);
@@ -219,6 +217,7 @@ class Membership {
   Generation placed_for_;  // The world that the provisional places start from.
   bool settled_ = false;   // Half a second has passed since the last newcomer was warm.
   std::map<std::pair<Incarnation, Incarnation>, std::map<Generation, Instant>> breaks_;
+  uint32_t failed_formations_ = 0;
   std::optional<Failure> last_failure_;
   Incarnation last_failed_;
   std::vector<Epilogue> epilogues_;

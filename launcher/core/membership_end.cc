@@ -30,6 +30,8 @@ void Membership::On(const WorkerDone& event) {
   Update(*worker, [](Worker& w) { w.done = true; });
   Because(NameOf(*worker) + " is done");
   StopAsking(event.worker);
+  // It has nothing left to leave; its epilogue is not to be cut short.
+  Cancel(TimerKind::kGrace, event.worker.value);
   if (first) {
     BeginClosing();
   }
@@ -187,6 +189,13 @@ void Membership::OnLossWindow() {
 }
 
 void Membership::OnFormedTimeout() {
+  // If nobody has formed, it says nothing about who is at fault, and all would be lost for one.
+  const bool nobody = tally_.unformed == tally_[Stage::kMember] && tally_.unformed > 1;
+  if (nobody && ++failed_formations_ < kFormationsToFail) {
+    Because("nobody has formed the world: once more");
+    NextWorld(Change::kLoss);
+    return;
+  }
   for (const Incarnation id : LivingMembers()) {
     Worker& worker = *Find(id);
     if (!worker.formed && !worker.done && In<Ending>() == nullptr) {
@@ -222,9 +231,14 @@ void Membership::OnGraceOver(Incarnation id) {
     return;
   }
   Because("the grace of worker " + std::to_string(id.value) + " is over");
-  Emit(KillWorker{id, worker->terminated});
   if (!std::exchange(worker->terminated, true)) {
+    Emit(KillWorker{id, false});
     Arm(TimerKind::kGrace, id.value, options_.grace);
+  } else if (worker->IsMember() || worker->stage == Stage::kDrained) {
+    // From now on nobody may count on it, as a holder least of all.
+    Lose(*worker, "did not leave within its grace", Kill::kForce);
+  } else {
+    Emit(KillWorker{id, true});
   }
 }
 

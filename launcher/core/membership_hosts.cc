@@ -90,6 +90,9 @@ void Membership::ReviewWithdrawals(Host& host) {
       Update(worker, [](Worker& w) { w.draining = w.drain_ordered = false; });
       Cancel(TimerKind::kGrace, id.value);
       reconsider_ = true;
+      if (const auto unheard = world_.unheard.extract(id)) {
+        On(unheard.mapped());
+      }
     }
     any_draining |= Find(id) != nullptr && worker.draining;
   }

@@ -216,13 +216,16 @@ void Membership::On(const PeerLost& event) {
   }
 }
 
-std::vector<Incarnation> Membership::SuspectsOf(const PeerLost& event) const {
+// A member that was told to drain may be on its way out; what is said of it counts if it stays.
+std::vector<Incarnation> Membership::SuspectsOf(const PeerLost& event) {
   std::vector<Incarnation> suspects;
   for (const uint32_t rank : event.suspect_ranks) {
     const Worker* worker = rank < world_.members.size() ? Find(world_.members[rank]) : nullptr;
-    const bool suspect = worker != nullptr && worker->IsOpen() && !worker->bye &&
-                         !worker->draining && worker->id != event.reporter;
-    if (suspect) {
+    const bool suspect =
+        worker != nullptr && worker->IsOpen() && !worker->bye && worker->id != event.reporter;
+    if (suspect && worker->drain_ordered) {
+      world_.unheard.insert_or_assign(worker->id, event);
+    } else if (suspect) {
       suspects.push_back(worker->id);
     }
   }

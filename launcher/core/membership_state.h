@@ -32,6 +32,8 @@ inline constexpr Duration kSuspectOverdueTime = std::chrono::seconds(5);
 inline constexpr Duration kBreaksMemory = std::chrono::seconds(60);
 inline constexpr size_t kBreaksToExpel = 3;
 inline constexpr uint32_t kHopelessFailures = 2;
+/// Formations in a row that may fail for everyone.
+inline constexpr uint32_t kFormationsToFail = 3;
 
 /// "signal 9 (SIGKILL)".
 std::string SignalText(int signal);
@@ -116,10 +118,11 @@ struct Host {
 /// The newest world. Generation 0 without members is "no world yet".
 struct World {
   Generation generation;
-  std::vector<Incarnation> members;  // Rank order.
-  bool synced = false;               // A member's elastic function has run in it.
-  bool notified = false;             // Its members know that it is to change.
-  bool closed = false;               // Revoked or about to be followed: counted once.
+  std::vector<Incarnation> members;         // Rank order.
+  bool synced = false;                      // A member's elastic function has run in it.
+  bool notified = false;                    // Its members know that it is to change.
+  bool closed = false;                      // Revoked or about to be followed: counted once.
+  std::map<Incarnation, PeerLost> unheard;  // About members that were told to drain.
 };
 
 /// Done members of an older world, where rank 0 waits for the others.

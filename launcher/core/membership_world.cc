@@ -330,6 +330,7 @@ void Membership::On(const WorkerFormed& event) {
   const Running* running = In<Running>();
   if (tally_.unformed == 0 && running != nullptr) {
     Cancel(TimerKind::kFormed, world_.generation.value);
+    failed_formations_ = 0;
     Because("all members have formed world " + std::to_string(world_.generation.value));
     if (!running->window) {
       JudgeHolders();
@@ -343,10 +344,10 @@ void Membership::JudgeHolders() {
     return;
   }
   std::optional<CommitId> newest;
-  bool any = false;
+  Generation held_in;
   for (const Incarnation id : LivingMembers()) {
     const Worker& worker = *Find(id);
-    any |= worker.held_in.value > 0;
+    held_in = std::max(held_in, worker.held_in);
     newest = std::max(newest, worker.held);
   }
   if (tally_[Stage::kDrained] > 0) {
@@ -357,9 +358,14 @@ void Membership::JudgeHolders() {
       }
     }
   }
-  if (!any || needed_.value != 0) {
+  if (held_in.value == 0 || needed_.value != 0) {
     Because("the newest commit is outside the world");
     NextWorld(Change::kLoss);
+    return;
+  }
+  // The sync begins now: any member may have the commit before the news of it is here.
+  for (const Incarnation id : LivingMembers()) {
+    Update(*Find(id), [&](Worker& w) { w.held_in = std::max(w.held_in, held_in); });
   }
 }
 
@@ -384,18 +390,18 @@ void Membership::On(const WorkerSynced& event) {
   if (worker == nullptr || In<Ending>() != nullptr) {
     return;
   }
-  LearnHeld(*worker, event.commit);
-  if (!worker->IsMember() || event.generation != world_.generation || In<Ending>() != nullptr) {
-    return;
-  }
-  if (!std::exchange(world_.synced, true)) {
+  const bool current = event.generation == world_.generation;
+  if (current && !std::exchange(world_.synced, true)) {
     // One has it all, so any member may have it already.
     for (const Incarnation id : LivingMembers()) {
       Update(*Find(id), [this](Worker& w) { w.held_in = world_.generation; });
     }
     Because("world " + std::to_string(world_.generation.value) + " runs");
   }
-  ReleaseDrained(event.commit);
+  LearnHeld(*worker, event.commit);
+  if (current && worker->IsMember() && In<Ending>() == nullptr) {
+    ReleaseDrained(event.commit);
+  }
 }
 
 // A drained worker may go once a member of a later world has what it holds; without a commit to

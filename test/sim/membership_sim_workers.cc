@@ -79,7 +79,7 @@ void MembershipSim::TryForm(Generation generation) {
       }
     });
   }
-  Later(Between(1, 100), [this, generation] { TrySync(generation); });
+  Later(Between(21, 100), [this, generation] { TrySync(generation); });
 }
 
 std::optional<CommitId> MembershipSim::Newest(const SimWorld& world) {
