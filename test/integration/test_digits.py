@@ -54,13 +54,13 @@ class Digits(harness.JobTest):
 
 class WithoutEvents(Digits):
     def test_two_hosts(self):
-        job = self.train()
+        job = self.train(step_ms=0)
         job.wait_size(4)
         self.finish(job, {e.pid for e in job.world().values()})
         self.assertEqual(len(job.events("form")), 1, job.report())
 
     def test_world_of_one(self):
-        self.finish(self.train(hosts="localhost:1", np=1, min_np=1))
+        self.finish(self.train(hosts="localhost:1", np=1, min_np=1, step_ms=0))
 
 
 class ByDiscovery(Digits):
@@ -132,7 +132,8 @@ class Kills(Digits):
 
 class KillsAtExactPlaces(Digits):
     def check(self, fault, expected_lost=1):
-        job = self.train(env={"MUSTER_FAULT": fault})
+        # As fast as it goes: the places are exact, however long a step takes.
+        job = self.train(step_ms=0, env={"MUSTER_FAULT": fault})
         job.wait_for(lambda: len(job.events("reaped", code=137)) >= expected_lost, "the kill")
         generation = job.events("form")[-1].generation
         job.wait_for(lambda: job.generation() >= generation and job.size() > 0,
