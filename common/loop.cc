@@ -43,6 +43,9 @@ void Loop::Run() {
     RunTimers();
     RunPosted();
   }
+  stop_ = false;
+  const MutexLock lock(mutex_);
+  stop_asked_ = false;
 }
 
 void Loop::Stop() {

@@ -34,7 +34,7 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  /// Runs until Stop. Closures posted before Stop still run.
+  /// Runs until Stop. Closures posted before Stop still run. May be called again after it returned.
   void Run();
   void Stop();
   void Post(Callback callback);

@@ -1,6 +1,7 @@
 #include "worker/core/call_check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -65,29 +66,24 @@ std::string Device(const Signature& signature) {
   return signature.device_kind == 0 ? "a tensor in host memory" : "a tensor on a GPU";
 }
 
-/// The checks in the order in which their messages help most: a different operation explains a
-/// different shape, not the other way round.
-std::vector<Text> ChecksFor(OpKind kind) {
-  std::vector<Text> checks = {
-      [](const Signature& s) { return std::string("operation ") + Name(s.kind); }};
-  if (!HasTensor(kind)) {
-    return checks;
-  }
-  checks.push_back([](const Signature& s) { return std::string("dtype ") + Name(s.dtype); });
-  checks.push_back(ShapeText);
-  if (kind == OpKind::kAllreduce) {
-    checks.push_back([](const Signature& s) { return std::string("reduction ") + Name(s.op); });
-    checks.push_back(Factors);
-  }
-  if (kind == OpKind::kBroadcast) {
-    checks.push_back([](const Signature& s) { return "root " + std::to_string(s.root); });
-  }
-  checks.push_back(Device);
-  checks.push_back([](const Signature& s) { return "process set " + std::to_string(s.set); });
-  return checks;
+/// Every member of a signature, in the order in which the messages help most: a different operation
+/// explains a different shape, not the other way round. What an operation has no use for is the
+/// same on all ranks.
+std::vector<Text> Checks() {
+  return {[](const Signature& s) { return std::string("operation ") + Name(s.kind); },
+          [](const Signature& s) { return std::string("dtype ") + Name(s.dtype); },
+          ShapeText,
+          [](const Signature& s) { return std::string("reduction ") + Name(s.op); },
+          Factors,
+          [](const Signature& s) { return "root " + std::to_string(s.root); },
+          Device,
+          [](const Signature& s) { return "process set " + std::to_string(s.set); }};
 }
 
 std::string FindReductionFault(const Signature& signature) {
+  if (std::isnan(signature.prescale) || std::isnan(signature.postscale)) {
+    return "a factor is not a number";
+  }
   if (signature.op == Op::kAdasum) {
     return "the reduction adasum is not available";
   }
@@ -112,8 +108,10 @@ std::string RankList(const std::vector<uint32_t>& ranks) {
     const bool last = i + 1 == ranks.size();
     text += (i == 0 ? "" : last ? " and " : ", ") + std::to_string(ranks[i]);
   }
-  return ranks.size() > shown ? text + " and " + std::to_string(ranks.size() - shown) + " others"
-                              : text;
+  const size_t hidden = ranks.size() - shown;
+  return hidden == 0
+             ? text
+             : text + " and " + std::to_string(hidden) + (hidden == 1 ? " other" : " others");
 }
 
 std::string FindFault(const Signature& signature, uint32_t world_size) {
@@ -143,18 +141,19 @@ std::string FindFault(const Signature& signature, uint32_t world_size) {
 std::string FindMismatch(const std::string& name,
                          const std::vector<CallGroup>& groups,
                          uint32_t world_size) {
-  const OpKind kind = groups.front().signature->kind;
-  for (const Text& check : ChecksFor(kind)) {
+  for (const Text& check : Checks()) {
     const std::string differences = Differences(groups, check);
     if (!differences.empty()) {
       return "the calls of '" + name + "' differ: " + differences;
     }
   }
+  const Signature& signature = *groups.front().signature;
   if (groups.size() > 1) {
-    return "the calls of '" + name + "' differ";  // In something that compares unequal to itself.
+    // Signatures that differ and read the same: only NaN is unequal to itself.
+    return "the calls of '" + name + "' differ in " + Factors(signature) + " on every rank";
   }
-  const std::string fault = FindFault(*groups.front().signature, world_size);
-  return fault.empty() ? "" : std::string(Name(kind)) + " of '" + name + "': " + fault;
+  const std::string fault = FindFault(signature, world_size);
+  return fault.empty() ? "" : std::string(Name(signature.kind)) + " of '" + name + "': " + fault;
 }
 
 }  // namespace muster::worker

@@ -54,14 +54,21 @@ bool IsFloating(DType dtype) {
 std::optional<int64_t> ElementCount(const Shape& shape, DType dtype) {
   const int64_t limit =
       std::numeric_limits<int64_t>::max() / static_cast<int64_t>(ElementSize(dtype));
+  bool fits = true;
+  bool has_zero = false;
   int64_t count = 1;
   for (const int64_t size : shape) {
-    if (size < 0 || (size > 0 && count > limit / size)) {
+    if (size < 0) {
       return std::nullopt;
     }
-    count *= size;
+    has_zero = has_zero || size == 0;
+    fits = fits && (size == 0 || count <= limit / size);
+    count = fits ? count * size : 0;
   }
-  return count;
+  if (has_zero) {
+    return 0;  // Empty, whatever the sizes before and after the zero come to.
+  }
+  return fits ? std::optional(count) : std::nullopt;
 }
 
 std::string ToString(const Shape& shape) {

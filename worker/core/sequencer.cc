@@ -21,6 +21,17 @@ bool MovesData(OpKind kind) {
   return kind != OpKind::kBarrier && kind != OpKind::kAgreement;
 }
 
+/// "no data (on rank 1); no memory (on ranks 2 and 3)"
+std::string Text(const std::map<std::string, std::vector<uint32_t>>& objections) {
+  std::string text;
+  for (const auto& [objection, ranks] : objections) {
+    std::vector<uint32_t> sorted = ranks;
+    std::sort(sorted.begin(), sorted.end());
+    text += (text.empty() ? "" : "; ") + objection + " (on " + RankList(sorted) + ")";
+  }
+  return text;
+}
+
 }  // namespace
 
 Sequencer::Sequencer(uint32_t size) : size_(size) {
@@ -36,10 +47,17 @@ Status Sequencer::Submit(uint32_t rank, const Request& request, Instant now) {
   if (!full) {
     return Status::Invalid("rank " + std::to_string(rank) + " used an id that was never given");
   }
+  if (HasFinished(rank)) {
+    // It said so before it asked, and its own MemberFinished fails this at its end. Counted, the
+    // request could wait here for ever and make ranks look stalled that owe nobody anything.
+    return Status::Ok();
+  }
   auto [it, is_new] = pending_.try_emplace(full->name);
   Pending& pending = it->second;
   if (is_new) {
     pending.submitted.resize(size_);
+  }
+  if (!IsAwaited(pending)) {
     pending.since = now;
   }
   if (pending.submitted[rank]) {
@@ -48,7 +66,7 @@ Status Sequencer::Submit(uint32_t rank, const Request& request, Instant now) {
   }
   Add(pending, rank, *full);
   if (NeedsFinished(pending)) {
-    entries_.push_back(Unserved{{0, full->name}, FinishedText()});
+    Append(Unserved{{0, full->name}, FinishedText()});
     pending_.erase(it);
   } else if (pending.count == size_) {
     Decide(full->name, pending);
@@ -78,8 +96,7 @@ void Sequencer::Add(Pending& pending, uint32_t rank, const FullRequest& request)
   pending.reusable = pending.reusable || request.reusable;
   pending.vote = pending.vote || request.vote;
   if (!request.objection.empty()) {
-    pending.objections += (pending.objections.empty() ? "" : "; ") + request.objection +
-                          " (on rank " + std::to_string(rank) + ")";
+    pending.objections[request.objection].push_back(rank);
   }
   Signature signature = request.signature;
   const int64_t first_dim = TakeFirstDim(signature);
@@ -113,6 +130,17 @@ bool Sequencer::NeedsFinished(const Pending& pending) const {
          });
 }
 
+// What only members wait for that have shut down keeps nobody waiting.
+bool Sequencer::IsAwaited(const Pending& pending) const {
+  const auto gone = std::count_if(
+      finished_.begin(), finished_.end(), [&](uint32_t rank) { return pending.submitted[rank]; });
+  return pending.count > static_cast<uint32_t>(gone);
+}
+
+bool Sequencer::HasFinished(uint32_t rank) const {
+  return std::find(finished_.begin(), finished_.end(), rank) != finished_.end();
+}
+
 std::string Sequencer::FinishedText() const {
   std::vector<uint32_t> ranks = finished_;
   std::sort(ranks.begin(), ranks.end());
@@ -126,11 +154,11 @@ void Sequencer::Decide(const std::string& name, Pending& pending) {
   }
   std::string message = pending.objections.empty()
                             ? FindMismatch(name, groups, size_)
-                            : "the call of '" + name + "' is wrong: " + pending.objections;
+                            : "the call of '" + name + "' is wrong: " + Text(pending.objections);
   if (!message.empty()) {
     OperationKey key = {0, name};
     Forget(name);
-    entries_.push_back(Rejected{std::move(key), std::move(message)});
+    Append(Rejected{std::move(key), std::move(message)});
     return;
   }
   OperationKey key = KeyFor(name, pending);
@@ -140,25 +168,28 @@ void Sequencer::Decide(const std::string& name, Pending& pending) {
   }
   switch (signature.kind) {
     case OpKind::kAgreement:
-      entries_.push_back(Agreed{std::move(key), pending.vote});
+      Append(Agreed{std::move(key), pending.vote});
       break;
     case OpKind::kBarrier:
-      entries_.push_back(BarrierPassed{std::move(key)});
+      Append(BarrierPassed{std::move(key)});
       break;
     default:
-      entries_.push_back(Execute{std::move(key), std::move(pending.first_dims)});
+      Append(Execute{std::move(key), std::move(pending.first_dims)});
   }
 }
 
-// The name travels until every rank must have seen the id, that is, with the first entry only.
+// The name travels until every rank must have seen the id, that is, with the first entry only. An
+// agreement never goes by an id, not even by one that its name got for other calls: a request by id
+// has no room for a vote.
 OperationKey Sequencer::KeyFor(const std::string& name, const Pending& pending) {
+  if (pending.groups.front().signature.kind == OpKind::kAgreement) {
+    return {0, name};
+  }
   const auto it = ids_.find(name);
   if (it != ids_.end()) {
     return {it->second, ""};
   }
-  const bool votes =
-      !pending.groups.empty() && pending.groups.front().signature.kind == OpKind::kAgreement;
-  if (!pending.reusable || votes || ids_.size() >= kIdLimit) {
+  if (!pending.reusable || ids_.size() >= kIdLimit) {
     return {0, name};
   }
   ids_[name] = next_id_;
@@ -175,19 +206,23 @@ void Sequencer::Forget(const std::string& name) {
 
 void Sequencer::Finish(uint32_t rank) {
   MUSTER_CHECK(rank < size_, "a rank of this world");
-  if (std::find(finished_.begin(), finished_.end(), rank) != finished_.end()) {
+  if (HasFinished(rank)) {
     return;
   }
   finished_.push_back(rank);
-  entries_.push_back(MemberFinished{rank});
+  Append(MemberFinished{rank});
   for (auto it = pending_.begin(); it != pending_.end();) {
     if (NeedsFinished(it->second)) {
-      entries_.push_back(Unserved{{0, it->first}, FinishedText()});
+      Append(Unserved{{0, it->first}, FinishedText()});
       it = pending_.erase(it);
     } else {
       ++it;
     }
   }
+}
+
+void Sequencer::Append(LogEntry entry) {
+  entries_.push_back(std::move(entry));
 }
 
 std::vector<LogEntry> Sequencer::TakeEntries() {
@@ -197,6 +232,9 @@ std::vector<LogEntry> Sequencer::TakeEntries() {
 StallReport Sequencer::CheckStalls(Instant now, Duration warn, Duration shutdown) {
   StallReport report;
   for (auto& [name, pending] : pending_) {
+    if (!IsAwaited(pending)) {
+      continue;
+    }
     const Duration waited = now - pending.since;
     const bool is_warning = warn > Duration::zero() && waited >= warn && !pending.warned;
     const bool is_lost = shutdown > Duration::zero() && waited >= shutdown;
@@ -221,8 +259,7 @@ StallReport Sequencer::CheckStalls(Instant now, Duration warn, Duration shutdown
 }
 
 bool Sequencer::AllOthersFinished(uint32_t rank) const {
-  const bool self = std::find(finished_.begin(), finished_.end(), rank) != finished_.end();
-  return finished_.size() + (self ? 0 : 1) == size_;
+  return finished_.size() + (HasFinished(rank) ? 0 : 1) == size_;
 }
 
 }  // namespace muster::worker

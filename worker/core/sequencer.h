@@ -19,7 +19,7 @@
 
 namespace muster::worker {
 
-/// An operation that some ranks wait for and others have not submitted.
+/// An operation that some ranks, not finished, wait for and others have not submitted.
 struct Stall {
   std::string name;
   std::vector<uint32_t> missing;
@@ -35,7 +35,8 @@ class Sequencer {
  public:
   explicit Sequencer(uint32_t size);
 
-  /// kInvalid: no honest rank sends this (an unknown id, the same operation twice in flight).
+  /// kInvalid: no honest rank sends this (an unknown id, the same operation twice in flight). What
+  /// a rank asks for after its Finish counts for nothing.
   Status Submit(uint32_t rank, const Request& request, Instant now);
 
   /// The rank has shut down after Done. What still needs it fails; calling it again does nothing.
@@ -63,11 +64,11 @@ class Sequencer {
     std::vector<bool> submitted;
     uint32_t count = 0;
     std::vector<Group> groups;
-    std::vector<int64_t> first_dims;  // Allgather only.
-    std::string objections;
+    std::vector<int64_t> first_dims;                          // Allgather only.
+    std::map<std::string, std::vector<uint32_t>> objections;  // And whose they are.
     bool reusable = false;
     bool vote = false;
-    Instant since;
+    Instant since;  // The first request of those who wait.
     bool warned = false;
   };
   /// What the last completed call under an id looked like.
@@ -80,10 +81,13 @@ class Sequencer {
   std::optional<FullRequest> Resolve(uint32_t rank, const Request& request) const;
   void Add(Pending& pending, uint32_t rank, const FullRequest& request);
   bool NeedsFinished(const Pending& pending) const;
+  bool IsAwaited(const Pending& pending) const;
+  bool HasFinished(uint32_t rank) const;
   std::string FinishedText() const;
   void Decide(const std::string& name, Pending& pending);
   OperationKey KeyFor(const std::string& name, const Pending& pending);
   void Forget(const std::string& name);
+  void Append(LogEntry entry);
 
   const uint32_t size_;
   std::vector<uint32_t> finished_;  // In the order of their going.
