@@ -68,6 +68,12 @@ void Membership::On(const WorkerRunning& event) {
   }
   if (worker->IsMember()) {
     Update(*worker, [](Worker& w) { w.done = false; });
+    if (world_.closed && In<Running>() != nullptr) {
+      // Its world is broken, which did not matter while all were done.
+      ArmLossWindow();
+    } else if (!worker->formed && In<Running>() != nullptr) {
+      Arm(TimerKind::kFormed, world_.generation.value, kFormedTime);
+    }
   } else if (worker->stage == Stage::kEpilogue) {
     // Its world has gone on without it: it waits for the next one, as the youngest.
     Update(*worker, [](Worker& w) {
@@ -198,8 +204,13 @@ void Membership::OnFormedTimeout() {
   }
   for (const Incarnation id : LivingMembers()) {
     Worker& worker = *Find(id);
-    if (!worker.formed && !worker.done && In<Ending>() == nullptr) {
+    if (worker.formed || In<Running>() == nullptr) {
+      continue;
+    }
+    if (!worker.done) {
       Lose(worker, "did not form the world within 5 s", Kill::kForce);
+    } else if (tally_.at_work > 0) {
+      ArmLossWindow();  // It will not form any more, and the others need not wait for it.
     }
   }
 }

@@ -74,6 +74,9 @@ void Membership::ReviewWithdrawals(Host& host) {
   bool any_draining = false;
   const auto occupants = host.occupants;  // Dropping a planned worker changes the map.
   for (const auto& [index, id] : occupants) {
+    if (In<Ending>() != nullptr) {
+      return;
+    }
     Worker& worker = *Find(id);
     const bool withdrawn = index >= host.allowed || host.drain_requested;
     if ((withdrawn || index >= host.listed) && worker.stage == Stage::kPlanned) {
@@ -181,12 +184,15 @@ bool Membership::ReachesAnotherMember(const HostId& host) const {
 void Membership::LoseAllOn(const HostId& name, const std::string& how) {
   const auto occupants = hosts_.at(name).occupants;
   for (const auto& [index, id] : occupants) {
-    Worker& worker = *Find(id);
-    if (worker.stage == Stage::kPlanned) {
+    Worker* worker = Find(id);
+    if (worker == nullptr) {
+      continue;  // The loss of another one has ended the job, and with it all plans.
+    }
+    if (worker->stage == Stage::kPlanned) {
       Erase(id);
-    } else if (worker.IsLiving()) {
+    } else if (worker->IsLiving()) {
       Emit(Refuse{id, "the agent of its host was lost"});
-      Lose(worker, how, Kill::kNone, Fault::kHost);
+      Lose(*worker, how, Kill::kNone, Fault::kHost);
     }
   }
 }
@@ -206,7 +212,7 @@ void Membership::On(const AgentLost& event) {
       blame_.HostFailed(event.host, now_);
     }
   }
-  const auto occupants = host.occupants;
+  const auto occupants = host.occupants;  // What the losses above have left.
   for (const auto& [index, id] : occupants) {
     Erase(id);
   }
@@ -215,7 +221,11 @@ void Membership::On(const AgentLost& event) {
 }
 
 void Membership::On(const AgentStartFailed& event) {
-  Host& host = HostNamed(event.host);
+  const auto found = hosts_.find(event.host);
+  if (found == hosts_.end() || found->second.agent != AgentState::kStarting) {
+    return;
+  }
+  Host& host = found->second;
   host.agent = AgentState::kNone;
   DropPlanned(host);
   replan_ = reconsider_ = true;

@@ -29,6 +29,9 @@ void Membership::On(const WorkerLost& event) {
 
 // Takes a living worker out of the job. Its record stays until its process is gone.
 void Membership::Lose(Worker& worker, const std::string& how, Kill kill, Fault fault) {
+  if (In<Ending>() != nullptr) {
+    return;  // The loss of another one has just ended the job: this one is ended anyway.
+  }
   const Stage stage = worker.stage;
   Because(NameOf(worker) + (how.empty() ? " was lost" : " " + how));
   if (kill == Kill::kForce) {
@@ -60,6 +63,9 @@ void Membership::Lose(Worker& worker, const std::string& how, Kill kill, Fault f
   if (!worker.draining && fault == Fault::kOwn) {
     Blame(worker);
   }
+  if (In<Ending>() != nullptr) {
+    return;
+  }
   if (stage != Stage::kMember) {
     FailArrival(worker);
   } else if (In<Holding>() == nullptr) {
@@ -84,11 +90,14 @@ void Membership::Blame(const Worker& worker) {
 void Membership::LoseSiblings(const HostId& name) {
   const auto occupants = hosts_.at(name).occupants;
   for (const auto& [index, id] : occupants) {
-    Worker& worker = *Find(id);
-    if (worker.stage == Stage::kPlanned) {
+    Worker* worker = Find(id);
+    if (worker == nullptr) {
+      continue;  // The loss of another one has ended the job, and with it all plans.
+    }
+    if (worker->stage == Stage::kPlanned) {
       Erase(id);
-    } else if (worker.IsLiving() && !worker.done) {
-      Lose(worker, "was stopped, for its host is set aside", Kill::kTerm, Fault::kNone);
+    } else if (worker->IsLiving() && !worker->done) {
+      Lose(*worker, "was stopped, for its host is set aside", Kill::kTerm, Fault::kNone);
     }
   }
 }

@@ -390,7 +390,7 @@ void Membership::On(const WorkerSynced& event) {
   if (worker == nullptr || In<Ending>() != nullptr) {
     return;
   }
-  const bool current = event.generation == world_.generation;
+  const bool current = event.generation == world_.generation && event.generation.value > 0;
   if (current && !std::exchange(world_.synced, true)) {
     // One has it all, so any member may have it already.
     for (const Incarnation id : LivingMembers()) {
