@@ -121,6 +121,18 @@ bool PlaceStandardFds(const ChildPlan& plan) {
   return true;
 }
 
+void SetLimits(const SpawnOptions& options) {
+  if (options.limit_core_dump) {
+    const rlimit one_byte{1, 1};
+    setrlimit(RLIMIT_CORE, &one_byte);
+  }
+  rlimit files{};
+  if (options.open_files_soft != 0 && getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = std::min<rlim_t>(options.open_files_soft, files.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+}
+
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   if (plan.options->new_group) {
     setpgid(0, 0);
@@ -137,10 +149,7 @@ bool PlaceStandardFds(const ChildPlan& plan) {
     error = errno;
   }
   CloseTheRest(plan);
-  if (plan.options->limit_core_dump) {
-    const rlimit one_byte{1, 1};
-    setrlimit(RLIMIT_CORE, &one_byte);
-  }
+  SetLimits(*plan.options);
   if (error == 0 && !plan.options->directory.empty() &&
       chdir(plan.options->directory.c_str()) != 0) {
     error = errno;

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct SpawnOptions {
   std::vector<int> inherited;            // Kept open under the same numbers.
   bool new_group = true;                 // The child leads its own process group.
   bool limit_core_dump = false;  // RLIMIT_CORE of 1 byte (0 would not stop a piped pattern).
+  uint64_t open_files_soft = 0;  // The soft RLIMIT_NOFILE; 0: the caller's.
   // Sent to the child when the *thread* that called Spawn ends; 0: nothing.
   int parent_death_signal = 0;
 };

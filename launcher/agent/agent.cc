@@ -149,7 +149,7 @@ void Agent::Perform(const v1::SpawnWorker& order) {
   Worker& worker = workers_[{order.incarnation()}];
   worker.slot = order.slot();
   worker.key = key;
-  worker.newcomer = order.newcomer() || world_formed_;
+  worker.newcomer = IsNewcomer(order);
   worker.pid = pid.value();
   report.mutable_worker_started()->set_incarnation(order.incarnation());
   report.mutable_worker_started()->set_pid(static_cast<uint64_t>(pid.value()));
@@ -176,9 +176,12 @@ Result<pid_t> Agent::StartProcess(const v1::SpawnWorker& order, const std::strin
   spawn.stdout_fd = out.value().write.get();
   spawn.stderr_fd = err.value().write.get();
   spawn.limit_core_dump = true;
+  spawn.open_files_soft = options_.worker_open_files;
   Result<pid_t> pid = processes_.Start(id, std::move(spawn));
   if (pid.ok()) {
-    output_.Add(id, order.slot(), std::move(out.value().read), std::move(err.value().read));
+    // A rank that a newcomer may never have must not stand before its lines.
+    const int32_t rank = IsNewcomer(order) ? -1 : static_cast<int32_t>(order.provisional().rank());
+    output_.Add({id, order.slot(), rank}, std::move(out.value().read), std::move(err.value().read));
   }
   return pid;
 }
@@ -346,6 +349,7 @@ void Agent::SendSummary() {
   v1::AgentReport report;
   v1::AgentSummary& summary = *report.mutable_summary();
   summary.set_sequence(++summary_sequence_);
+  summary.set_workers_starved(LoseTheSilent());
   summary.set_workers_alive(static_cast<uint32_t>(workers_.size()));
   driver_.Send(std::move(report));
   After(kSummaryInterval, [this] { SendSummary(); });

@@ -24,6 +24,7 @@
 #include "launcher/agent/output_forwarder.h"
 #include "launcher/agent/page_server.h"
 #include "launcher/agent/process_table.h"
+#include "launcher/agent/silence_judge.h"
 #include "launcher/agent/worker_service.h"
 #include "muster/v1/agents.pb.h"
 #include "muster/v1/workers.pb.h"
@@ -34,7 +35,8 @@ struct AgentOptions {
   std::string host;
   std::string job;
   std::string secret;
-  std::string directory;  // Of the sockets; exists, mode 0700.
+  std::string directory;           // Of the sockets; exists, mode 0700.
+  uint64_t worker_open_files = 0;  // Soft limit of the workers' descriptors; 0: the agent's own.
 };
 
 class Agent {
@@ -63,7 +65,8 @@ class Agent {
   enum class Phase : uint8_t {
     kStarted,  // Its process runs.
     kJoined,   // It called init(); the robust mutex is watched.
-    kLeaving,  // It said goodbye, or is lost.
+    kLeaving,  // It said goodbye.
+    kLost,     // It is dying, frozen or silent, and was killed.
   };
   struct Worker {
     uint32_t slot = 0;
@@ -76,6 +79,7 @@ class Agent {
     std::optional<ExitStatus> exit;    // Its process and all that belonged to it are gone.
     std::shared_ptr<SharedPage> page;  // Null until the worker asked; shared with the watch.
     PageClient client;                 // The process that has the page.
+    SilenceJudge silence;
     StreamId stream;
     uint64_t generation = 0;  // Of the newest world it was told of.
   };
@@ -106,12 +110,16 @@ class Agent {
   void OnStreamBroken(StreamId stream);
   void OnAliveEnded(Incarnation id, AliveState state);
   void OnOwnerDied(Incarnation id, Worker& worker);
+  /// Gives the number of workers that want to run and get no CPU.
+  uint32_t LoseTheSilent();
+  void Lose(Incarnation id, Worker& worker, v1::WorkerLost::Kind kind, const std::string& evidence);
   void OnExited(Incarnation id, ExitStatus status);
   void AfterLastReport(const Worker& worker, const Loop::Callback& report);
   void ReportBye(Incarnation id);
   void ReportExit(Incarnation id);
   void OnDriverBroken(const Status& status);
 
+  bool IsNewcomer(const v1::SpawnWorker& order) const { return order.newcomer() || world_formed_; }
   Worker* Find(Incarnation id);
   bool IsAlive(Incarnation id);
   void Tell(Incarnation id, v1::WorkerOrder order);

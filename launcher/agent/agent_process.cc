@@ -4,9 +4,12 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -19,6 +22,22 @@
 
 namespace muster::launcher {
 namespace {
+
+// Each worker costs some six descriptors, so a few hundred exceed the usual soft limit. Gives the
+// limit as it was, which the workers get back: programs that close all descriptors up to it, or
+// that use select(), count on a low one.
+uint64_t RaiseOpenFiles() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return 0;
+  }
+  const rlim_t original = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    spdlog::warn("the limit of open files stays at {}: {}", original, strerror(errno));
+  }
+  return original;
+}
 
 class AgentProcess {
  public:
@@ -37,6 +56,7 @@ class AgentProcess {
 
  private:
   Status Start() {
+    const uint64_t worker_open_files = RaiseOpenFiles();
     WatchSignals();
     WatchLifelines();
     const std::vector<std::string> literals = [this] {
@@ -52,7 +72,11 @@ class AgentProcess {
     }
     agent_ = std::make_unique<Agent>(
         loop_,
-        AgentOptions{bootstrap_.host(), bootstrap_.job_id(), bootstrap_.secret(), directory_},
+        AgentOptions{bootstrap_.host(),
+                     bootstrap_.job_id(),
+                     bootstrap_.secret(),
+                     directory_,
+                     worker_open_files},
         channel.value(),
         Agent::Callbacks{[this] { loop_.Stop(); },
                          [this](const Status& status) {

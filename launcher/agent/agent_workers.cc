@@ -9,6 +9,7 @@
 #include "common/secret.h"
 #include "common/version.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/process_scan.h"
 #include "launcher/agent/worker_relay.h"
 
 namespace muster::launcher {
@@ -18,6 +19,11 @@ namespace {
 constexpr Duration kWrapperGrace = std::chrono::seconds(1);
 // For the end of a worker's stream after its mutex was unlocked or its process ended.
 constexpr Duration kLastReportDeadline = std::chrono::milliseconds(500);
+
+std::string InSeconds(Duration duration) {
+  const auto tenths = duration / std::chrono::milliseconds(100);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
 
 }  // namespace
 
@@ -158,12 +164,56 @@ void Agent::OnAliveEnded(Incarnation id, AliveState state) {
 }
 
 void Agent::OnOwnerDied(Incarnation id, Worker& worker) {
-  worker.phase = Phase::kLeaving;
+  Lose(id,
+       worker,
+       v1::WorkerLost::KIND_OWNER_DIED,
+       "pid " + std::to_string(worker.client.pid) + " is dying");
+}
+
+uint32_t Agent::LoseTheSilent() {
+  uint32_t starved = 0;
+  const Instant now = loop_.Now();
+  for (auto& [id, worker] : workers_) {
+    if (worker.phase != Phase::kJoined || worker.page->state() != AliveState::kHeld) {
+      continue;  // It has not joined yet, or the mutex tells what becomes of it.
+    }
+    const std::string states = ThreadStates(worker.client.pid, worker.page->owner());
+    switch (worker.silence.Judge({worker.page->ticks(), ActivityOf(states)}, now)) {
+      case SilenceVerdict::kWell:
+        break;
+      case SilenceVerdict::kStarved:
+        ++starved;
+        break;
+      case SilenceVerdict::kFrozen:
+        Lose(id,
+             worker,
+             v1::WorkerLost::KIND_FROZEN,
+             "pid " + std::to_string(worker.client.pid) + " has been stopped by a signal for " +
+                 InSeconds(worker.silence.quiet()));
+        break;
+      case SilenceVerdict::kSilent:
+        Lose(id,
+             worker,
+             v1::WorkerLost::KIND_SILENT,
+             "pid " + std::to_string(worker.client.pid) +
+                 " sleeps and its engine has not ticked for " + InSeconds(worker.silence.quiet()));
+        break;
+    }
+  }
+  return starved;
+}
+
+void Agent::Lose(Incarnation id,
+                 Worker& worker,
+                 v1::WorkerLost::Kind kind,
+                 const std::string& evidence) {
+  spdlog::info("worker #{} is lost: {}", id.value, evidence);
+  worker.phase = Phase::kLost;
   v1::AgentReport report;
   v1::WorkerLost& lost = *report.mutable_worker_lost();
   lost.set_incarnation(id.value);
-  lost.set_kind(v1::WorkerLost::KIND_OWNER_DIED);
-  lost.set_evidence("pid " + std::to_string(worker.client.pid) + " is dying");
+  lost.set_kind(kind);
+  lost.set_evidence(evidence);
   driver_.Send(std::move(report));
   if (worker.client.pid == worker.pid) {
     processes_.SignalGroup(id, SIGKILL);
@@ -230,7 +280,7 @@ void Agent::ReportExit(Incarnation id) {
 
 bool Agent::IsAlive(Incarnation id) {
   const Worker* worker = Find(id);
-  if (worker == nullptr) {
+  if (worker == nullptr || worker->phase == Phase::kLost) {
     return false;
   }
   return worker->page == nullptr ||

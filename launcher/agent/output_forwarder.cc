@@ -143,14 +143,14 @@ OutputForwarder::~OutputForwarder() {
   stream_->Stop();
 }
 
-void OutputForwarder::Add(Incarnation worker, uint32_t slot, UniqueFd out, UniqueFd err) {
+void OutputForwarder::Add(const OutputOrigin& origin, UniqueFd out, UniqueFd err) {
   // shared_ptr: a closure of the loop is copyable, a descriptor is not.
   auto fds = std::make_shared<std::pair<UniqueFd, UniqueFd>>(std::move(out), std::move(err));
   {
     const MutexLock lock(mutex_);
-    ranks_[worker] = -1;
+    ranks_[origin.worker] = origin.rank;
   }
-  loop_.Post([this, worker, slot, fds] {
+  loop_.Post([this, worker = origin.worker, slot = origin.slot, fds] {
     AddSource({std::move(fds->first), worker, slot, false, {}});
     AddSource({std::move(fds->second), worker, slot, true, {}});
   });

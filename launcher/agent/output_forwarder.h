@@ -30,6 +30,13 @@ namespace muster::launcher {
 
 inline constexpr size_t kOutputBytesMax = 1 << 20;
 
+/// Whose output it is.
+struct OutputOrigin {
+  Incarnation worker;
+  uint32_t slot = 0;
+  int32_t rank = -1;  // Until SetRanks; -1: none yet.
+};
+
 class OutputForwarder {
  public:
   OutputForwarder(std::shared_ptr<grpc::Channel> channel, std::string secret, std::string host);
@@ -37,9 +44,9 @@ class OutputForwarder {
   OutputForwarder(const OutputForwarder&) = delete;
   OutputForwarder& operator=(const OutputForwarder&) = delete;
 
-  /// Reads both pipes until their end. Lines are tagged with rank -1 until SetRanks; what is read
-  /// after SetRanks has returned carries the new ranks.
-  void Add(Incarnation worker, uint32_t slot, UniqueFd out, UniqueFd err);
+  /// Reads both pipes until their end. What is read after SetRanks has returned carries the new
+  /// ranks.
+  void Add(const OutputOrigin& origin, UniqueFd out, UniqueFd err);
   void SetRanks(const std::vector<std::pair<Incarnation, int32_t>>& ranks);
 
   /// Sends what can be read without blocking, partial lines too, then ends the stream. Calls `done`

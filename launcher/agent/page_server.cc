@@ -23,6 +23,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr int kBacklog = 512;
+constexpr Duration kAcceptRetry = std::chrono::milliseconds(100);
 
 Status Failure(const std::string& what) {
   return Status::Failed(what + ": " + strerror(errno));
@@ -88,6 +89,7 @@ PageServer::~PageServer() {
   while (!connections_.empty()) {
     Close(connections_.begin()->first);
   }
+  loop_.Cancel(retry_);
   if (listener_.valid()) {
     loop_.Unwatch(listener_.get());
   }
@@ -106,13 +108,23 @@ Status PageServer::Start(const std::string& socket_path) {
       ::listen(listener_.get(), kBacklog) != 0) {
     return Failure("cannot listen on " + socket_path);
   }
-  loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
+  Listen();
   return Status::Ok();
+}
+
+void PageServer::Listen() {
+  loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
 }
 
 void PageServer::Accept() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd.valid()) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      // The waiting connection would wake the loop again at once, for as long as this lasts.
+      spdlog::error("a worker has to wait for its page: {}", strerror(errno));
+      loop_.Unwatch(listener_.get());
+      retry_ = loop_.After(kAcceptRetry, [this] { Listen(); });
+    }
     return;
   }
   if (connections_.size() >= kConnectionsMax) {

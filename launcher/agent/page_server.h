@@ -54,6 +54,7 @@ class PageServer {
   };
 
   void Accept();
+  void Listen();
   void Serve(int fd);
   void Close(int fd);
 
@@ -61,6 +62,7 @@ class PageServer {
   Ask ask_;
   UniqueFd listener_;
   std::map<int, Connection> connections_;
+  Loop::TimerId retry_;  // Set while there are no descriptors to accept with.
 };
 
 }  // namespace muster::launcher

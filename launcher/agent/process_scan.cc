@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -23,6 +24,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr size_t kEnvironmentBytesMax = 8 << 20;
+constexpr size_t kStatBytesMax = 4096;
 constexpr long kLookAgainNanoseconds = 5'000'000;
 
 std::string ReadFile(const std::string& path, size_t size_max) {
@@ -125,7 +127,7 @@ std::vector<ProcessEntry> ListProcesses() {
     ProcessEntry entry;
     entry.pid = static_cast<pid_t>(std::strtol(name->d_name, nullptr, 10));
     const std::string path = std::string("/proc/") + name->d_name + "/stat";
-    if (ParseLiving(ReadFile(path, 4096), entry)) {
+    if (ParseLiving(ReadFile(path, kStatBytesMax), entry)) {
       entries.push_back(entry);
     }
   }
@@ -154,18 +156,35 @@ std::vector<ProcessEntry> DescendantsOf(pid_t ancestor, const std::vector<Proces
   return found;
 }
 
-bool EnvironmentHolds(pid_t pid, std::span<const std::string> entries) {
-  const std::string text =
-      '\0' + ReadFile("/proc/" + std::to_string(pid) + "/environ", kEnvironmentBytesMax);
-  if (text.size() == 1) {
-    return false;
-  }
-  for (const std::string& entry : entries) {
-    if (text.find('\0' + entry + '\0') == std::string::npos) {
-      return false;
+std::string ThreadStates(pid_t pid, pid_t thread) {
+  std::string states;
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
+  for (const pid_t each : {pid, thread}) {
+    const std::string text = ReadFile(tasks + std::to_string(each) + "/stat", kStatBytesMax);
+    // The name in parentheses may hold anything; the state is the first field after it.
+    const size_t end = text.rfind(") ");
+    if (end != std::string::npos && end + 2 < text.size()) {
+      states.push_back(text[end + 2]);
     }
   }
-  return true;
+  return states;
+}
+
+std::string EnvironmentOf(pid_t pid) {
+  const std::string text =
+      ReadFile("/proc/" + std::to_string(pid) + "/environ", kEnvironmentBytesMax);
+  return text.empty() ? text : '\0' + text;
+}
+
+bool Holds(std::string_view environment, std::span<const std::string> entries) {
+  return !environment.empty() &&
+         std::all_of(entries.begin(), entries.end(), [&](const std::string& entry) {
+           return environment.find('\0' + entry + '\0') != std::string_view::npos;
+         });
+}
+
+bool EnvironmentHolds(pid_t pid, std::span<const std::string> entries) {
+  return Holds(EnvironmentOf(pid), entries);
 }
 
 bool Sweep(const SweepTarget& target, Duration limit) {

@@ -10,6 +10,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -28,6 +29,14 @@ std::vector<ProcessEntry> ListProcesses();
 /// Those of `all` that descend from `ancestor`, itself excluded. Under a subreaper orphans stay
 /// its descendants, whatever session or group they made.
 std::vector<ProcessEntry> DescendantsOf(pid_t ancestor, const std::vector<ProcessEntry>& all);
+
+/// The state letters, as far as they can be seen, of the process's first thread and of `thread`.
+std::string ThreadStates(pid_t pid, pid_t thread);
+
+/// The environment with which the process was executed: "\0NAME=value\0NAME=value\0"; empty if it
+/// cannot be seen.
+std::string EnvironmentOf(pid_t pid);
+bool Holds(std::string_view environment, std::span<const std::string> entries);
 
 /// True if the environment with which the process was executed holds every one of `entries`
 /// ("NAME=value").

@@ -66,6 +66,11 @@ AliveState SharedPage::state() const {
   return StateOf(std::atomic_ref<uint32_t>(*word()).load(std::memory_order_acquire));
 }
 
+pid_t SharedPage::owner() const {
+  return static_cast<pid_t>(std::atomic_ref<uint32_t>(*word()).load(std::memory_order_relaxed) &
+                            FUTEX_TID_MASK);
+}
+
 uint32_t SharedPage::PrepareWait() const {
   std::atomic_ref<uint32_t> word(*this->word());
   uint32_t seen = word.load(std::memory_order_acquire);

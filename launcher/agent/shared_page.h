@@ -4,6 +4,8 @@
 // mapping, and the robust mutex in it. The worker may write anything into it, so it is only read
 // through the atomics here. Thread-safe.
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -32,6 +34,8 @@ class SharedPage {
   AliveState state() const;
   uint64_t ticks() const { return page_->ticks.load(std::memory_order_relaxed); }
 
+  /// The thread that holds the mutex, as its own PID namespace numbers it; 0: none.
+  pid_t owner() const;
   /// The futex word of the mutex.
   uint32_t* word() const;
   /// Marks the word so that the kernel wakes waiters when the owner dies or unlocks; gives the

@@ -164,6 +164,14 @@ v1::AgentReport FakeDriver::Await(v1::AgentReport::ReportCase report_case, uint6
   });
 }
 
+bool FakeDriver::AwaitSummaries(ptrdiff_t count) {
+  const auto is_summary = [](const v1::AgentReport& report) { return report.has_summary(); };
+  const MutexLock lock(mutex_);
+  std::erase_if(fresh_, is_summary);
+  return AwaitLocked(
+      [&] { return std::count_if(fresh_.begin(), fresh_.end(), is_summary) >= count; });
+}
+
 std::vector<v1::AgentReport> FakeDriver::reports() {
   const MutexLock lock(mutex_);
   return all_;

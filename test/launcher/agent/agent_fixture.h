@@ -33,6 +33,8 @@ class FakeDriver final : public v1::Agents::Service {
   /// Waits for the first report, not given out before, that fulfils the condition.
   v1::AgentReport Await(const std::function<bool(const v1::AgentReport&)>& condition);
   v1::AgentReport Await(v1::AgentReport::ReportCase report_case, uint64_t incarnation = 0);
+  /// Waits for this many summaries from now on: the agent's clock, as it were.
+  bool AwaitSummaries(ptrdiff_t count);
   /// All reports so far, summaries left out.
   std::vector<v1::AgentReport> reports();
   /// Waits until the stream of reports, or of output, has been ended by the agent.

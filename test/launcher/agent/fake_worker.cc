@@ -1,5 +1,5 @@
 // A worker without a runtime, for the tests of the agent. The first argument is what it does:
-//   join         take the page, lock it, join, then obey (below)
+//   join         take the page, lock it, tick it from a thread, join, then obey (below)
 //   join-twice   the same, then try a second handshake and Join and print how they are refused
 //   bad-key      print how a handshake and a Join with a wrong key are refused
 //   nested       start children that ignore SIGTERM, one of them in a session of its own; then join
@@ -8,9 +8,11 @@
 //   exit CODE
 // A joined worker prints each order as one line. It answers World with Formed and Draining with
 // Left; Released makes it say Done and Bye, unlock and exit 0; the reason of a Revoked order is a
-// command: `exit CODE` (without unlocking), `unlock`, `suspect RANK`.
+// command: `exit CODE` (without unlocking), `unlock`, `suspect RANK`, `mute` (tick no more),
+// `spin` (the same, and run for ever).
 
 #include <grpcpp/create_channel.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,11 +20,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "common/version.h"
 #include "common/worker_page.h"
@@ -122,12 +126,30 @@ void PrintRefusal(const std::string& key) {
   Print("join: " + std::to_string(status.error_code()) + " " + status.error_message());
 }
 
+std::atomic<bool> muted{false};
+
+// Twenty times a second, as an engine would; the process ends with this thread running.
+void StartTicking(WorkerPage* page) {
+  std::thread([page] {
+    while (!muted.load()) {
+      page->ticks.fetch_add(1);
+      ::poll(nullptr, 0, 50);
+    }
+  }).detach();
+}
+
 void Obey(const std::string& command, WorkerPage* page, Stream& stream) {
   if (command.starts_with("exit ")) {
     ::_exit(std::stoi(command.substr(5)));
   }
   if (command == "unlock") {
     ::pthread_mutex_unlock(&page->alive);
+  }
+  if (command == "mute" || command == "spin") {
+    muted = true;
+  }
+  while (command == "spin") {
+    muted = true;  // A side effect: a loop without one may be left out.
   }
   if (command.starts_with("suspect ")) {
     v1::WorkerReport report;
@@ -206,6 +228,7 @@ int JoinAndObey(bool twice) {
     return 3;
   }
   ::pthread_mutex_lock(&handshake.page->alive);
+  StartTicking(handshake.page);
   Connection connection;
   connection.stream().Write(JoinReport(key));
   v1::WorkerOrder order;

@@ -22,7 +22,9 @@ struct Setup {
   Pipe out = MakePipe().value();
   Pipe err = MakePipe().value();
 
-  Setup() { forwarder.Add({7}, 3, std::move(out.read), std::move(err.read)); }
+  explicit Setup(int32_t rank = -1) {
+    forwarder.Add({{7}, 3, rank}, std::move(out.read), std::move(err.read));
+  }
   void Write(const std::string& text) const {
     REQUIRE(::write(out.write.get(), text.data(), text.size()) ==
             static_cast<ssize_t>(text.size()));
@@ -52,6 +54,19 @@ TEST_CASE("output forwarder tags whole lines with where they come from") {
   CHECK(chunks[1].incarnation() == 7);
   CHECK(chunks[1].host() == "host-a");
   CHECK_FALSE(chunks[1].is_stderr());
+}
+
+TEST_CASE("output forwarder tags lines with the first rank until there is another") {
+  Setup setup(2);
+  setup.Write("before\n");
+  REQUIRE(setup.driver.AwaitOutput("before\n"));
+  setup.forwarder.SetRanks({{{7}, 4}});
+  setup.Write("after\n");
+  REQUIRE(setup.driver.AwaitOutput("after\n"));
+  const std::vector<v1::OutputChunk> chunks = setup.driver.chunks();
+  REQUIRE(chunks.size() == 2);
+  CHECK(chunks[0].rank() == 2);
+  CHECK(chunks[1].rank() == 4);
 }
 
 TEST_CASE("output forwarder completes a last line at the end of the pipe") {
