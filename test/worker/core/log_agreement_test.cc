@@ -473,4 +473,37 @@ TEST_CASE("log follower answers a second failure of a name that has failed befor
   CHECK(follower.pending_count() == 0);
 }
 
+TEST_CASE("sequencer counts the votes under a name that has an id from other calls") {
+  Sequencer sequencer(2);
+  FullRequest call;
+  call.name = "w";
+  call.reusable = true;
+  for (const uint32_t rank : {0u, 1u}) {
+    REQUIRE(sequencer.Submit(rank, call, Instant()).ok());
+  }
+  CHECK(std::get<BarrierPassed>(sequencer.TakeEntries().at(0)).key == OperationKey{1, "w"});
+  call.signature.kind = OpKind::kAgreement;
+  call.vote = true;
+  for (const uint32_t rank : {0u, 1u}) {
+    REQUIRE(sequencer.Submit(rank, call, Instant()).ok());
+  }
+  CHECK(std::get<Agreed>(sequencer.TakeEntries().at(0)) == Agreed{{0, "w"}, true});
+  for (const uint32_t rank : {0u, 1u}) {
+    REQUIRE(sequencer.Submit(rank, KnownRequest{1}, Instant()).ok());
+  }
+  CHECK(std::get<BarrierPassed>(sequencer.TakeEntries().at(0)).key == OperationKey{1, ""});
+}
+
+TEST_CASE("sequencer says an objection once, with all the ranks that raise it") {
+  Sequencer sequencer(4);
+  FullRequest call;
+  call.name = "w";
+  for (const uint32_t rank : {3u, 1u, 0u, 2u}) {
+    call.objection = rank == 2 ? "no memory" : "no data";
+    REQUIRE(sequencer.Submit(rank, call, Instant()).ok());
+  }
+  CHECK(std::get<Rejected>(sequencer.TakeEntries().at(0)).message ==
+        "the call of 'w' is wrong: no data (on ranks 0, 1 and 3); no memory (on rank 2)");
+}
+
 }  // namespace muster::worker
