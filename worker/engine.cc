@@ -47,6 +47,12 @@ std::exception_ptr LostError(Generation generation, const std::string& reason) {
   return std::make_exception_ptr(WorkersLost(RevokedText(generation, reason)));
 }
 
+void RefuseAfterEnd(Call& call) {
+  if (call.Complete(std::make_exception_ptr(WorkersFinished("this worker has shut down")))) {
+    call.RunCallbacks();
+  }
+}
+
 }  // namespace
 
 Engine::Engine(EngineOptions options, Bulletin& bulletin)
@@ -398,10 +404,27 @@ void Engine::Submit(std::shared_ptr<Call> call) {
   {
     const MutexLock lock(mutex_);
     first = queued_.empty();
-    queued_.push_back(std::move(call));
+    if (!closed_) {
+      queued_.push_back(std::move(call));
+    }
   }
-  if (first) {
+  if (call) {
+    RefuseAfterEnd(*call);
+  } else if (first) {
     loop_.Post([this] { SubmitQueued(); });
+  }
+}
+
+// Calls that came in while the last ones were being served.
+void Engine::CloseQueue() {
+  std::vector<std::shared_ptr<Call>> late;
+  {
+    const MutexLock lock(mutex_);
+    closed_ = true;
+    late.swap(queued_);
+  }
+  for (const auto& call : late) {
+    RefuseAfterEnd(*call);
   }
 }
 
@@ -459,6 +482,7 @@ void Engine::Shutdown(bool done) {
     thread_.join();
   }
   executor_.Stop();
+  CloseQueue();
 }
 
 void Engine::BeginShutdown(bool done) {

@@ -87,6 +87,7 @@ class Engine {
   void ReportBroken(Generation generation, const BrokenReport& report);
 
   void SubmitQueued();
+  void CloseQueue();
   void BeginShutdown(bool done);
   void FinishShutdown();
   void SendBye();
@@ -119,6 +120,7 @@ class Engine {
 
   Mutex mutex_;
   std::vector<std::shared_ptr<Call>> queued_ MUSTER_GUARDED_BY(mutex_);
+  bool closed_ MUSTER_GUARDED_BY(mutex_) = false;  // Nobody takes from the queue any more.
 };
 
 }  // namespace muster::worker

@@ -2,24 +2,24 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "common/log.h"
-#include "common/mutex.h"
 #include "common/worker_page.h"
 #include "worker/engine_runtime.h"
 
 namespace muster::worker {
 namespace {
 
+// Atomics, not a mutex: a forked child must find them usable, whatever other threads did.
 struct Process {
-  Mutex mutex;
   // Never destroyed while the process lives: handles and other threads may still be in it.
-  EngineRuntime* runtime MUSTER_GUARDED_BY(mutex) = nullptr;
-  pid_t owner MUSTER_GUARDED_BY(mutex) = 0;
-  bool running MUSTER_GUARDED_BY(mutex) = false;
+  std::atomic<EngineRuntime*> runtime{nullptr};
+  std::atomic<pid_t> owner{0};
+  std::atomic<bool> running{false};
 };
 
 Process& TheProcess() {
@@ -30,9 +30,8 @@ Process& TheProcess() {
 thread_local Runtime* thread_runtime = nullptr;
 
 EngineRuntime* Running() {
-  Process& process = TheProcess();
-  const MutexLock lock(process.mutex);
-  return process.running && process.owner == ::getpid() ? process.runtime : nullptr;
+  const Process& process = TheProcess();
+  return process.running && process.owner == ::getpid() ? process.runtime.load() : nullptr;
 }
 
 void Shut(int exit_code) {
@@ -40,11 +39,8 @@ void Shut(int exit_code) {
   if (runtime == nullptr) {
     return;
   }
-  // Not under the mutex: rank 0 may wait here, while other threads ask for their rank.
   runtime->ShutdownWith(exit_code);
-  Process& process = TheProcess();
-  const MutexLock lock(process.mutex);
-  process.running = false;
+  TheProcess().running = false;
 }
 
 void AtExit(int exit_code, void*) {
@@ -65,14 +61,11 @@ void StartLog() {
 
 void InitProcessRuntime() {
   Process& process = TheProcess();
-  {
-    const MutexLock lock(process.mutex);
-    if (process.running && process.owner == ::getpid()) {
-      return;
-    }
-    if (process.runtime != nullptr && process.owner != ::getpid()) {
-      throw Error("init() in a forked child: the runtime belongs to the process that started it");
-    }
+  if (Running() != nullptr) {
+    return;
+  }
+  if (process.runtime != nullptr && process.owner != ::getpid()) {
+    throw Error("init() in a forked child: the runtime belongs to the process that started it");
   }
   StartLog();
   Result<RuntimeOptions> options = OptionsFromEnvironment();
@@ -83,7 +76,6 @@ void InitProcessRuntime() {
   runtime->Init();
   // on_exit instead of atexit, because only code 0 is success.
   [[maybe_unused]] static const int registered = ::on_exit(AtExit, nullptr);
-  const MutexLock lock(process.mutex);
   process.runtime = runtime.release();
   process.owner = ::getpid();
   process.running = true;
