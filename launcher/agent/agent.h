@@ -110,6 +110,7 @@ class Agent {
   void OnStreamBroken(StreamId stream);
   void OnAliveEnded(Incarnation id, AliveState state);
   void OnOwnerDied(Incarnation id, Worker& worker);
+  static SilenceSample SampleOf(const Worker& worker);
   /// Gives the number of workers that want to run and get no CPU.
   uint32_t LoseTheSilent();
   void Lose(Incarnation id, Worker& worker, v1::WorkerLost::Kind kind, const std::string& evidence);

@@ -170,6 +170,17 @@ void Agent::OnOwnerDied(Incarnation id, Worker& worker) {
        "pid " + std::to_string(worker.client.pid) + " is dying");
 }
 
+// A worker that ticks may have been stopped since, which one thread tells: hundreds of workers are
+// looked at in one go, and other news waits for that long.
+SilenceSample Agent::SampleOf(const Worker& worker) {
+  const uint64_t ticks = worker.page->ticks();
+  const pid_t pid = worker.client.pid;
+  const pid_t engine = worker.page->owner();
+  return {ticks,
+          ActivityOf(worker.silence.HasTicked(ticks) ? ThreadStates(pid, {engine})
+                                                     : ThreadStates(pid, {pid, engine}))};
+}
+
 uint32_t Agent::LoseTheSilent() {
   uint32_t starved = 0;
   const Instant now = loop_.Now();
@@ -177,8 +188,7 @@ uint32_t Agent::LoseTheSilent() {
     if (worker.phase != Phase::kJoined || worker.page->state() != AliveState::kHeld) {
       continue;  // It has not joined yet, or the mutex tells what becomes of it.
     }
-    const std::string states = ThreadStates(worker.client.pid, worker.page->owner());
-    switch (worker.silence.Judge({worker.page->ticks(), ActivityOf(states)}, now)) {
+    switch (worker.silence.Judge(SampleOf(worker), now)) {
       case SilenceVerdict::kWell:
         break;
       case SilenceVerdict::kStarved:

@@ -156,11 +156,11 @@ std::vector<ProcessEntry> DescendantsOf(pid_t ancestor, const std::vector<Proces
   return found;
 }
 
-std::string ThreadStates(pid_t pid, pid_t thread) {
+std::string ThreadStates(pid_t pid, std::initializer_list<pid_t> threads) {
   std::string states;
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
-  for (const pid_t each : {pid, thread}) {
-    const std::string text = ReadFile(tasks + std::to_string(each) + "/stat", kStatBytesMax);
+  for (const pid_t thread : threads) {
+    const std::string text = ReadFile(tasks + std::to_string(thread) + "/stat", kStatBytesMax);
     // The name in parentheses may hold anything; the state is the first field after it.
     const size_t end = text.rfind(") ");
     if (end != std::string::npos && end + 2 < text.size()) {

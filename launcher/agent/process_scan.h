@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,8 +31,8 @@ std::vector<ProcessEntry> ListProcesses();
 /// its descendants, whatever session or group they made.
 std::vector<ProcessEntry> DescendantsOf(pid_t ancestor, const std::vector<ProcessEntry>& all);
 
-/// The state letters, as far as they can be seen, of the process's first thread and of `thread`.
-std::string ThreadStates(pid_t pid, pid_t thread);
+/// The state letters of these threads of a process, as far as they can be seen. Some 10 us each.
+std::string ThreadStates(pid_t pid, std::initializer_list<pid_t> threads);
 
 /// The environment with which the process was executed: "\0NAME=value\0NAME=value\0"; empty if it
 /// cannot be seen.

@@ -18,7 +18,7 @@ Activity ActivityOf(std::string_view states) {
 
 SilenceVerdict SilenceJudge::Judge(const SilenceSample& sample, Instant now) {
   const bool anew = !last_ || now - sampled_ > kSampleGapMax;
-  const bool ticked = anew || sample.ticks != last_->ticks;
+  const bool ticked = anew || HasTicked(sample.ticks);
   if (ticked || sample.activity != last_->activity) {
     since_ = now;
   }

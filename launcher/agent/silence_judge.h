@@ -49,6 +49,8 @@ inline constexpr Duration kSampleGapMax = std::chrono::milliseconds(700);
 class SilenceJudge {
  public:
   SilenceVerdict Judge(const SilenceSample& sample, Instant now);
+  /// True if this many ticks differ from those of the newest sample.
+  bool HasTicked(uint64_t ticks) const { return !last_ || ticks != last_->ticks; }
   /// For how long, by the newest sample, the worker has been as it is now, without a tick.
   Duration quiet() const { return sampled_ - since_; }
 

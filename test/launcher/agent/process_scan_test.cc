@@ -55,6 +55,15 @@ TEST_CASE("process scan finds descendants and nothing else") {
   CHECK_FALSE(Holds(DescendantsOf(child.pid(), all), child.pid()));
 }
 
+TEST_CASE("process scan tells the states of threads, as far as they can be seen") {
+  const Sleeper child({});
+  CHECK(ThreadStates(::getpid(), {::getpid()}) == "R");
+  ::kill(child.pid(), SIGSTOP);
+  int status = 0;
+  REQUIRE(::waitpid(child.pid(), &status, WUNTRACED) == child.pid());
+  CHECK(ThreadStates(child.pid(), {0, child.pid(), ::getpid()}) == "T");
+}
+
 TEST_CASE("process scan leaves zombies out") {
   const pid_t pid = ::fork();
   if (pid == 0) {
