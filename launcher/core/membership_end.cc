@@ -187,6 +187,9 @@ void Membership::OnTimer(TimerKind kind, uint64_t subject) {
 void Membership::OnLossWindow() {
   if (Running* running = In<Running>()) {
     running->window = false;
+    if (last_failure_.has_value()) {
+      Because(Describe(*last_failure_));  // Told to the members with the order to form anew.
+    }
     NextWorld(Change::kLoss);
   } else if (Asking* asking = In<Asking>()) {
     asking->window = false;

@@ -227,6 +227,15 @@ void Membership::On(const PeerLost& event) {
 
 // A member that was told to drain may be on its way out; what is said of it counts if it stays.
 std::vector<Incarnation> Membership::SuspectsOf(const PeerLost& event) {
+  const Worker& reporter = *Find(event.reporter);
+  const bool nobody_else = std::all_of(event.suspect_ranks.begin(),
+                                       event.suspect_ranks.end(),
+                                       [&](uint32_t rank) { return rank == reporter.rank; });
+  if (nobody_else) {
+    // It left the generation by itself, or cannot say why an operation failed: broken all the same.
+    return reporter.IsOpen() && !reporter.bye ? std::vector{reporter.id}
+                                              : std::vector<Incarnation>{};
+  }
   std::vector<Incarnation> suspects;
   for (const uint32_t rank : event.suspect_ranks) {
     const Worker* worker = rank < world_.members.size() ? Find(world_.members[rank]) : nullptr;
@@ -249,7 +258,9 @@ void Membership::RecordBreaks(const std::vector<Incarnation>& suspects, Incarnat
   }
   for (const Incarnation suspect : suspects) {
     // Both ends report the same break: it counts once per generation.
-    breaks_[std::minmax(suspect, reporter)].emplace(world_.generation, now_);
+    if (suspect != reporter) {
+      breaks_[std::minmax(suspect, reporter)].emplace(world_.generation, now_);
+    }
   }
 }
 

@@ -100,7 +100,9 @@ void Membership::NextWorld(Change change) {
     return;
   }
   if (chosen.empty() && Closing() && tally_.at_work == 0) {
-    // All that are left are Done: there is nothing to form, and they need nobody any more.
+    // All that are left are Done: there is nothing to form. What they still do together may wait
+    // for the lost one, so it is ended.
+    RevokeWorld();
     phase_ = Running{};
     return;
   }
@@ -232,6 +234,7 @@ void Membership::AdmitLeftOut() {
 // What becomes of the members that the next world does not take.
 void Membership::LeaveOut(const std::set<Incarnation>& chosen) {
   Epilogue epilogue;
+  std::vector<Incarnation> done;
   for (const Incarnation id : LivingMembers()) {
     if (chosen.contains(id)) {
       continue;
@@ -243,6 +246,7 @@ void Membership::LeaveOut(const std::set<Incarnation>& chosen) {
       } else if (!worker.bye) {
         epilogue.present.insert(id);
       }
+      done.push_back(id);
       Update(worker, [](Worker& w) { w.stage = Stage::kEpilogue; });
     } else if (!worker.draining) {
       Update(worker, [](Worker& w) { w.stage = Stage::kWarm; });
@@ -254,6 +258,10 @@ void Membership::LeaveOut(const std::set<Incarnation>& chosen) {
     } else {
       Dismiss(worker);
     }
+  }
+  if (!done.empty()) {
+    // What they still do together would wait for those that go on without them.
+    Emit(Revoke{world_.generation, std::move(done)});
   }
   if (epilogue.rank0.value != 0) {
     epilogues_.push_back(std::move(epilogue));
