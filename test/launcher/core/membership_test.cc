@@ -19,7 +19,9 @@ class Job {
   Transition Take(const Event& event) {
     now_ += milliseconds(1);
     Transition transition = membership_.Step(event, now_);
-    membership_.CheckInvariants();
+    if (checked_) {
+      membership_.CheckInvariants();
+    }
     for (const Effect& effect : transition.effects) {
       effects_.push_back(effect);
       if (const auto* arm = std::get_if<ArmTimer>(&effect)) {
@@ -76,12 +78,15 @@ class Job {
   }
 
   Membership& membership() { return membership_; }
+  /// Large worlds are checked where the test asks for it: each check walks over all workers.
+  void CheckOnlyOnDemand() { checked_ = false; }
   bool Armed(TimerKind kind, uint64_t subject = 0) const {
     return armed_.contains({kind, subject});
   }
 
  private:
   Membership membership_;
+  bool checked_ = true;
   Instant now_{seconds(100)};
   std::vector<Effect> effects_;
   std::set<TimerKey> armed_;
@@ -335,7 +340,9 @@ TEST_CASE("all effects of a static job come in the order in which they are to be
 // much is said, which is what a driver has to carry.
 TEST_CASE("a world of 4096 forms, loses one and forms again with one message each") {
   Job job(Elastic(4096, 1));
+  job.CheckOnlyOnDemand();
   job.Start(64, 64);
+  job.membership().CheckInvariants();
   CHECK(job.membership().members().size() == 4096);
   CHECK(job.All<FormWorld>().size() == 1);
   CHECK(job.All<StartAgent>().size() == 64);
@@ -351,7 +358,9 @@ TEST_CASE("a world of 4096 forms, loses one and forms again with one message eac
 
 TEST_CASE("the loss of a host of 64 in a world of 4096 is one change") {
   Job job(Elastic(4096, 1));
+  job.CheckOnlyOnDemand();
   job.Start(64, 64);
+  job.membership().CheckInvariants();
   job.Take(AgentLost{HostId{"h0"}, "its process ended"});
   job.Fire(TimerKind::kLossWindow);
   const auto worlds = job.All<FormWorld>();
