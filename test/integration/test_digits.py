@@ -2,6 +2,7 @@
 lost, survivors keep their process, all ranks end with the same parameters."""
 
 import re
+import signal
 import time
 import unittest
 
@@ -128,6 +129,35 @@ class Kills(Digits):
         job.wait_size(4, after_generation=generation)
         self.finish(job, survivors)
         self.assertEqual({e.size for e in job.events("form")}, {4}, job.report())
+
+
+class Freezes(Digits):
+    def test_a_stopped_worker_is_replaced(self):
+        job = self.train()
+        job.wait_size(4)
+        job.wait_step(COMMIT_EVERY + 3)
+        world = job.world()
+        generation = job.generation()
+        job.kill(world[2].pid, signal.SIGSTOP)
+        job.wait_for(lambda: job.generation() > generation and job.size() > 0, "a newer world")
+        survivors = {e.pid for rank, e in world.items() if rank != 2}
+        self.assertNotIn(world[2].pid, {e.pid for e in job.world().values()})
+        self.finish(job, survivors)
+
+    def test_a_short_pause_costs_nothing(self):
+        job = self.train()
+        job.wait_size(4)
+        job.wait_step(COMMIT_EVERY + 3)
+        pids = {e.pid for e in job.world().values()}
+        for rank in (1, 0):
+            pid = job.pid_of_rank(rank)
+            job.kill(pid, signal.SIGSTOP)
+            until = time.monotonic() + 0.2
+            job.wait_for(lambda t=until: time.monotonic() >= t, "200 ms")
+            job.kill(pid, signal.SIGCONT)
+            job.wait_more_steps(20)
+        self.finish(job, pids)
+        self.assertEqual(len(job.events("form")), 1, job.report())
 
 
 class KillsAtExactPlaces(Digits):
