@@ -1,12 +1,14 @@
 #include "common/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <memory>
 #include <utility>
+
+#include "common/log_sink.h"
 
 namespace muster {
 namespace {
@@ -34,8 +36,7 @@ Status InitLog(const std::string& who, const std::string& level) {
     return Status::Invalid("log level '" + level +
                            "' is none of TRACE, DEBUG, INFO, WARNING, ERROR, FATAL");
   }
-  auto logger =
-      std::make_shared<spdlog::logger>(who, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>(who, std::make_shared<LogSink>(STDERR_FILENO));
   logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %L muster %n: %v");
   logger->set_level(found->second);
   spdlog::set_default_logger(std::move(logger));

@@ -5,10 +5,12 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <variant>
 
 #include "common/log.h"
 #include "common/process.h"
@@ -225,8 +227,14 @@ void Driver::Apply(const Event& event) {
     return;
   }
   const Transition transition = membership_.Step(event, loop_.Now());
+  const bool changed =
+      std::any_of(transition.effects.begin(), transition.effects.end(), [](const Effect& effect) {
+        const FormWorld* form = std::get_if<FormWorld>(&effect);
+        return form != nullptr && form->generation.value > 1;
+      });
   if (!transition.reason.empty()) {
-    spdlog::info("{}", transition.reason);
+    // Who was lost and how many go on is worth a line to every user; the rest is for --verbose.
+    spdlog::log(changed ? spdlog::level::warn : spdlog::level::info, "{}", transition.reason);
   }
   for (const Effect& effect : transition.effects) {
     std::visit([&](const auto& concrete) { Perform(concrete, transition.reason); }, effect);
