@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/log.h"
 #include "common/worker_page.h"
@@ -14,9 +15,16 @@
 namespace muster::worker {
 namespace {
 
+// Runtimes are never destroyed while the process lives: handles and other threads may still be in
+// one that was shut down.
+struct Kept {
+  std::unique_ptr<EngineRuntime> runtime;
+  std::unique_ptr<Kept> previous;
+};
+
 // Atomics, not a mutex: a forked child must find them usable, whatever other threads did.
 struct Process {
-  // Never destroyed while the process lives: handles and other threads may still be in it.
+  std::unique_ptr<Kept> kept;  // Changed in init() only.
   std::atomic<EngineRuntime*> runtime{nullptr};
   std::atomic<pid_t> owner{0};
   std::atomic<bool> running{false};
@@ -76,7 +84,8 @@ void InitProcessRuntime() {
   runtime->Init();
   // on_exit instead of atexit, because only code 0 is success.
   [[maybe_unused]] static const int registered = ::on_exit(AtExit, nullptr);
-  process.runtime = runtime.release();
+  process.runtime = runtime.get();
+  process.kept = std::make_unique<Kept>(Kept{std::move(runtime), std::move(process.kept)});
   process.owner = ::getpid();
   process.running = true;
 }
