@@ -13,6 +13,8 @@
 #endif
 #define MUSTER_GUARDED_BY(x) MUSTER_THREAD_ANNOTATION(guarded_by(x))
 #define MUSTER_REQUIRES(...) MUSTER_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
+// For the rare function whose locking the analysis cannot follow; say why beside it.
+#define MUSTER_NO_THREAD_SAFETY_ANALYSIS MUSTER_THREAD_ANNOTATION(no_thread_safety_analysis)
 #define MUSTER_EXCLUDES(...) MUSTER_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 
 namespace muster {

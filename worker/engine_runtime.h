@@ -52,7 +52,7 @@ class EngineRuntime final : public Runtime {
  private:
   enum class Phase : uint8_t { kNew, kRunning, kEnded };
 
-  void Adopt(const Place& place);
+  void Adopt(const Place& place) MUSTER_REQUIRES(bulletin_.mutex);
   std::string NameFor(const Submission& submission);
   /// Nothing if the call may go ahead.
   std::exception_ptr Refusal(const Submission& submission, Generation generation) const;

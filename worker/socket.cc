@@ -27,9 +27,9 @@ struct PrivateFds {
     return *instance;
   }
   // The lock is held over the fork, so that the child finds the set whole.
-  static void Before() { Get().mutex.lock(); }
-  static void InParent() { Get().mutex.unlock(); }
-  static void InChild() {
+  static void Before() MUSTER_NO_THREAD_SAFETY_ANALYSIS { Get().mutex.lock(); }
+  static void InParent() MUSTER_NO_THREAD_SAFETY_ANALYSIS { Get().mutex.unlock(); }
+  static void InChild() MUSTER_NO_THREAD_SAFETY_ANALYSIS {
     PrivateFds& self = Get();
     for (const int fd : self.fds) {
       ::close(fd);
