@@ -1,7 +1,9 @@
 // The one binary: `muster run`, `muster agent`, and, under the name horovodrun, `run`.
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <string>
 #include <variant>
 #include <vector>
@@ -36,10 +38,24 @@ int Start(const RunOptions& options) {
 }
 
 }  // namespace
+
+// `muster run ... >&-`: without this the first descriptors that the driver opens for itself would
+// be numbers 0 to 2, and workers' lines would be written into them.
+void OpenStandardFds() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) {
+    ::close(fd);
+  }
+}
+
 }  // namespace muster::launcher
 
 int main(int argc, char** argv) {
   using muster::launcher::Parsed;
+  muster::launcher::OpenStandardFds();
   const Parsed parsed = muster::launcher::ParseCommandLine(
       std::vector<std::string>(argv, argv + argc), muster::CurrentEnvironment());
   return std::visit([](const auto& command) { return muster::launcher::Start(command); }, parsed);

@@ -1,7 +1,11 @@
 """Rule 12: each way in which a job ends has its code, and its first cause on the last line."""
 
+import os
+import pathlib
 import signal
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import harness
@@ -209,6 +213,32 @@ class SignalsPassThrough(harness.JobTest):
         job.wait_for(lambda: len(job.logged("usr1")) == 2, "USR1 at both workers")
         job.let_go()
         self.assert_clean(job)
+
+
+class ClosedOutput(harness.JobTest):
+    """`horovodrun ... >&-`: no descriptor of the driver's own may take the place of the closed one."""
+
+    def check(self, redirection):
+        with tempfile.TemporaryDirectory(prefix="muster-test-") as folder:
+            program = "echo out; echo err >&2; echo bye"
+            done = subprocess.run(
+                ["sh", "-c", f'exec "$@" {redirection}', "sh", os.path.join(harness.BIN, "horovodrun"),
+                 "-np", "2", "--output-filename", folder, "sh", "-c", program],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for rank in range(2):
+                said = {name: pathlib.Path(folder, f"rank.{rank}", name).read_text()
+                        for name in ("stdout", "stderr")}
+                self.assertEqual(said, {"stdout": "out\nbye\n", "stderr": "err\n"})
+
+    def test_stdout(self):
+        self.check(">&-")
+
+    def test_stderr(self):
+        self.check("2>&-")
+
+    def test_all(self):
+        self.check("<&- >&- 2>&-")
 
 
 if __name__ == "__main__":
