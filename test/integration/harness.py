@@ -265,6 +265,15 @@ class Job:
         os.kill(pid, how)
         self.killed.append((pid, time.monotonic()))
 
+    def kill_all(self, pids):
+        """Kills one after the other. Those that end because the first one did need no kill."""
+        self.kill(pids[0])
+        for pid in pids[1:]:
+            try:
+                self.kill(pid)
+            except ProcessLookupError:
+                pass
+
     def close(self, keep):
         """Ends what is left of the job; on failure its folder stays for the reader."""
         if self.process is not None and self.process.poll() is None:

@@ -47,9 +47,7 @@ class DriverEnds(harness.JobTest):
         job = self.start()
         agents = job.agents()
         self.assertEqual(len(agents), 2, job.report())
-        job.kill(job.pid)
-        for pid in agents:
-            job.kill(pid)
+        job.kill_all([job.pid, *agents])
         job.wait_exit(20)
         self.assert_no_process(job)
 
@@ -57,9 +55,7 @@ class DriverEnds(harness.JobTest):
         job = self.start()
         agents = job.agents()
         self.assertEqual(len(agents), 2, job.report())
-        for pid in agents:
-            job.kill(pid)
-        job.kill(job.pid)
+        job.kill_all([*agents, job.pid])
         job.wait_exit(20)
         self.assert_no_process(job)
 
@@ -67,9 +63,7 @@ class DriverEnds(harness.JobTest):
         job = self.start()
         reapers = job.reapers()
         self.assertEqual(len(reapers), 2, job.report())
-        for pid in reapers:
-            job.kill(pid)
-        job.kill(job.pid)
+        job.kill_all([*reapers, job.pid])
         job.wait_exit(20)
         self.assert_no_process(job)
 
@@ -110,8 +104,7 @@ class AgentEnds(harness.JobTest):
         lost = {e.pid for e in job.events("init", host="127.0.0.1")}
         agent = job.agents("127.0.0.1")
         self.assertEqual(len(agent), 1, job.report())
-        for pid in victims_of(agent[0]):
-            job.kill(pid)
+        job.kill_all(victims_of(agent[0]))
         job.wait_for(lambda: not any(harness.is_alive(pid) for pid in lost),
                      "the end of its workers", limit=harness.LEFTOVER_S)
         job.wait_size(1)
