@@ -42,5 +42,9 @@ inline constexpr const char* kEnvIncarnation = "MUSTER_INCARNATION";
 inline constexpr const char* kEnvJob = "MUSTER_JOB";    // Random id of the job, no secret.
 inline constexpr const char* kEnvHost = "MUSTER_HOST";  // The host's name from discovery.
 inline constexpr const char* kEnvSlot = "MUSTER_SLOT";
+// Address literals with port 0, separated by commas, at which the worker listens: "10.0.0.2:0",
+// "[fd00::2]:0". Absent: on loopback.
+inline constexpr const char* kEnvListen = "MUSTER_LISTEN";
+inline constexpr const char* kEnvPortRange = "MUSTER_PORT_RANGE";  // "41000-41009"; absent: any.
 
 }  // namespace muster
