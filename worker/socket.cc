@@ -1,13 +1,11 @@
 #include "worker/socket.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <set>
 
@@ -68,50 +66,6 @@ void PrivateFd::Reset() {
   if (all.fds.erase(fd) == 1) {
     ::close(fd);
   }
-}
-
-Result<SocketAddress> ParseAddress(std::string_view literal) {
-  const auto bad = [&] {
-    return Status::Invalid("'" + std::string(literal.substr(0, 64)) +
-                           "' is not an address like 127.0.0.1:4711 or [::1]:4711");
-  };
-  const size_t colon = literal.rfind(':');
-  if (colon == std::string_view::npos) {
-    return bad();
-  }
-  uint16_t port = 0;
-  const char* end = literal.data() + literal.size();
-  const auto parsed = std::from_chars(literal.data() + colon + 1, end, port);
-  if (parsed.ec != std::errc() || parsed.ptr != end) {
-    return bad();
-  }
-  std::string host(literal.substr(0, colon));
-  SocketAddress address;
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(port);
-    address.size = sizeof *v6;
-    host = host.substr(1, host.size() - 2);
-    return inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1 ? Result(address) : bad();
-  }
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
-  v4->sin_family = AF_INET;
-  v4->sin_port = htons(port);
-  address.size = sizeof *v4;
-  return inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1 ? Result(address) : bad();
-}
-
-std::string ToLiteral(const SocketAddress& address) {
-  char text[INET6_ADDRSTRLEN] = {};
-  if (address.storage.ss_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
-    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-    return "[" + std::string(text) + "]:" + std::to_string(ntohs(v6->sin6_port));
-  }
-  const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
-  inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-  return std::string(text) + ":" + std::to_string(ntohs(v4->sin_port));
 }
 
 Result<PrivateFd> ListenOnLoopback() {

@@ -1,16 +1,16 @@
 #pragma once
 
 // TCP sockets of the worker: non-blocking, close-on-exec, without Nagle's delay, and closed in
-// forked children. Addresses are literals ("127.0.0.1:4711", "[::1]:4711"), never names.
+// forked children. Addresses are literals (common/address.h).
 //
 // Stateless except for the registry of descriptors that forked children close: any thread.
 
-#include <sys/socket.h>
+#include <sys/types.h>
 
 #include <string>
-#include <string_view>
 #include <utility>
 
+#include "common/address.h"
 #include "common/status.h"
 
 namespace muster::worker {
@@ -32,14 +32,6 @@ class PrivateFd {
  private:
   int fd_ = -1;
 };
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-};
-
-Result<SocketAddress> ParseAddress(std::string_view literal);
-std::string ToLiteral(const SocketAddress& address);
 
 /// Listens on port 0 of the loopback interface, IPv4 or else IPv6.
 Result<PrivateFd> ListenOnLoopback();

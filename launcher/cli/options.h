@@ -13,6 +13,9 @@
 
 #include "common/clock.h"
 #include "discovery/host_source.h"
+#include "launcher/cli/join_options.h"
+#include "launcher/cli/network_options.h"
+#include "launcher/cli/remote_shell_options.h"
 #include "launcher/core/membership_types.h"
 
 namespace muster::launcher {
@@ -24,8 +27,8 @@ struct Setting {
   std::string origin;  // "flag", "environment NAME" or "built-in".
 };
 
-/// One job. Exactly one of `script`, `hosts` and `hostfile` is set: with none on the command line
-/// `hosts` is localhost with -np slots.
+/// One job. Exactly one of `script`, `hosts`, `hostfile` and `accept_agents_port` is set: with none
+/// on the command line `hosts` is localhost with -np slots.
 struct RunOptions {
   std::vector<std::string> command;  // Never empty.
   /// -np, --min-np, --max-np, --spares, the timeouts, graces, limits, cooldown and blame. In a
@@ -36,8 +39,18 @@ struct RunOptions {
   std::vector<discovery::ListedHost> hosts;  // -H; no zero-length list if set.
   std::string hostfile;                      // --hostfile.
   std::optional<uint32_t> slots_per_host;    // --slots-per-host.
+  /// --accept-agents: agents dial in at this port, and are the discovery; 0: any free port.
+  std::optional<uint16_t> accept_agents_port;
   Duration discovery_interval = std::chrono::seconds(1);
   Duration discovery_timeout = std::chrono::seconds(30);
+
+  NetworkOptions network;
+  RemoteShellOptions remote_shell;
+  /// --forward-environment: variables that other machines get although they belong to a machine.
+  std::vector<std::string> forward_environment;
+  /// --secret-file: holds the job's secret. Empty: a random one; never empty with
+  /// accept_agents_port.
+  std::string secret_file;
 
   Duration stall_warning = std::chrono::seconds(60);  // 0: no stall check at all.
   Duration stall_shutdown = Duration::zero();         // 0: never.
@@ -55,8 +68,10 @@ struct RunOptions {
   std::vector<Setting> settings;
 };
 
-/// `muster agent`: the rest comes on standard input (proto AgentBootstrap).
-struct AgentCommand {};
+/// `muster agent`. Without `join` the rest comes on standard input (proto AgentBootstrap).
+struct AgentCommand {
+  std::optional<JoinOptions> join;
+};
 
 /// --help, --version, --check-build (code 0, standard output) and usage errors (code 2, standard
 /// error; the last line starts with "muster: "). The text ends with a newline.
