@@ -64,6 +64,7 @@ class Membership {
   void ReviewWithdrawals(Host& host);
   void DropPlanned(const Host& host);
   void LoseAllOn(const HostId& name, const std::string& how);
+  void JudgeSilentAgents();
   void JudgeSilentAgent(const HostId& name, Host& host);
   bool ReachesAnotherMember(const HostId& host) const;
   bool MaySpawn() const;
@@ -82,6 +83,7 @@ class Membership {
   void On(const WorkerStarted& event);
   void On(const SpawnFailed& event);
   void On(const WorkerJoined& event);
+  void On(const WorkerListening& event);
   void On(const WorkerWarm& event);
   void CheckStart();
   void TryFirstWorld();

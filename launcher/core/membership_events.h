@@ -34,9 +34,11 @@ struct AgentAttached {
 struct AgentReattached {
   HostId host;
 };
-/// No summary for 2 s.
+/// No summary for 2 s. All that fell silent together come in one event: whether the workers of one
+/// can be given up depends on who can still be reached, so none is judged while another one's
+/// silence is still news.
 struct AgentSuspected {
-  HostId host;
+  std::vector<HostId> hosts;
 };
 /// The agent is gone for good: it died, or its lease is over.
 struct AgentLost {
@@ -60,6 +62,11 @@ struct SpawnFailed {
 struct WorkerJoined {
   Incarnation worker;
   std::vector<std::string> addresses;  // Literals at which it listens.
+};
+/// It listens elsewhere than when it joined: at more addresses, for a host across a network came.
+struct WorkerListening {
+  Incarnation worker;
+  std::vector<std::string> addresses;  // All of them.
 };
 /// A newcomer reached the first sync of elastic::run.
 struct WorkerWarm {
@@ -160,6 +167,7 @@ using Event = std::variant<HostsDiscovered,
                            WorkerStarted,
                            SpawnFailed,
                            WorkerJoined,
+                           WorkerListening,
                            WorkerWarm,
                            WorkerFormed,
                            WorkerLeft,

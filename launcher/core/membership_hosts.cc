@@ -143,22 +143,27 @@ void Membership::On(const AgentReattached& event) {
     }
   }
   // With a reachable member at hand, those on agents that are still silent need not be awaited.
-  for (auto& [name, other] : hosts_) {
-    if (other.agent == AgentState::kSuspected) {
-      JudgeSilentAgent(name, other);
-    }
-  }
+  JudgeSilentAgents();
   replan_ = true;
 }
 
 void Membership::On(const AgentSuspected& event) {
-  Host& host = HostNamed(event.host);
-  if (host.agent == AgentState::kNone) {
-    return;
+  for (const HostId& name : event.hosts) {
+    const auto found = hosts_.find(name);
+    if (found != hosts_.end() && found->second.agent == AgentState::kAttached) {
+      found->second.agent = AgentState::kSuspected;
+      Because("the agent of host " + name.value + " is silent");
+    }
   }
-  host.agent = AgentState::kSuspected;
-  Because("the agent of host " + event.host.value + " is silent");
-  JudgeSilentAgent(event.host, host);
+  JudgeSilentAgents();
+}
+
+void Membership::JudgeSilentAgents() {
+  for (auto& [name, host] : hosts_) {
+    if (host.agent == AgentState::kSuspected) {
+      JudgeSilentAgent(name, host);
+    }
+  }
 }
 
 // Its workers may live on without being reachable. They can be given up as soon as a member that

@@ -82,6 +82,13 @@ void Membership::On(const WorkerJoined& event) {
   Because(NameOf(*worker) + " is admitted as a newcomer");
 }
 
+// The world that is forming goes on with the addresses that it was given; the next one has these.
+void Membership::On(const WorkerListening& event) {
+  if (Worker* worker = Find(event.worker)) {
+    worker->addresses = event.addresses;
+  }
+}
+
 void Membership::On(const WorkerWarm& event) {
   Worker* worker = Find(event.worker);
   if (worker == nullptr || worker->stage != Stage::kJoined || In<Ending>() != nullptr) {

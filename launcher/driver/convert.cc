@@ -27,12 +27,14 @@ std::optional<LossKind> ToLossKind(v1::WorkerLost::Kind kind) {
   }
 }
 
-Event Joined(const v1::WorkerJoined& joined) {
-  WorkerJoined event{{joined.incarnation()}, {}};
-  for (const v1::Address& address : joined.addresses()) {
-    event.addresses.push_back(address.literal());
+// Of WorkerJoined and WorkerListening.
+template <class Report>
+std::vector<std::string> AddressesOf(const Report& report) {
+  std::vector<std::string> addresses;
+  for (const v1::Address& address : report.addresses()) {
+    addresses.push_back(address.literal());
   }
-  return event;
+  return addresses;
 }
 
 Event Broken(const v1::PeerLost& lost) {
@@ -52,7 +54,11 @@ std::optional<Event> ToEvent(const v1::AgentReport& report, const HostId& host) 
     case Report::kSpawnFailed:
       return SpawnFailed{{report.spawn_failed().incarnation()}, report.spawn_failed().message()};
     case Report::kWorkerJoined:
-      return Joined(report.worker_joined());
+      return WorkerJoined{{report.worker_joined().incarnation()},
+                          AddressesOf(report.worker_joined())};
+    case Report::kWorkerListening:
+      return WorkerListening{{report.worker_listening().incarnation()},
+                             AddressesOf(report.worker_listening())};
     case Report::kWorkerWarm:
       return WorkerWarm{{report.worker_warm().incarnation()}};
     case Report::kWorkerFormed: {
@@ -100,6 +106,7 @@ std::optional<Event> ToEvent(const v1::AgentReport& report, const HostId& host) 
       return DrainRequested{host};
     case Report::kHello:
     case Report::kSummary:
+    case Report::kListenersOpened:
     case Report::REPORT_NOT_SET:
       return std::nullopt;
   }
@@ -115,6 +122,8 @@ std::optional<Incarnation> SubjectOf(const v1::AgentReport& report) {
       return Incarnation{report.spawn_failed().incarnation()};
     case Report::kWorkerJoined:
       return Incarnation{report.worker_joined().incarnation()};
+    case Report::kWorkerListening:
+      return Incarnation{report.worker_listening().incarnation()};
     case Report::kWorkerWarm:
       return Incarnation{report.worker_warm().incarnation()};
     case Report::kWorkerFormed:

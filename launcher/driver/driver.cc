@@ -212,7 +212,7 @@ void Driver::OnTick() {
     }
     if (agent.attached && !agent.suspected && now - agent.last_summary > kSuspectAfter) {
       agent.suspected = true;
-      ApplyLater(AgentSuspected{host});
+      ApplyLater(AgentSuspected{{host}});
     }
   }
   loop_.After(kTick, [this] { OnTick(); });

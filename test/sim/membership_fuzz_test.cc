@@ -116,7 +116,7 @@ class Fuzz {
       case 2:
         return AgentReattached{AnyHost()};
       case 3:
-        return AgentSuspected{AnyHost()};
+        return AgentSuspected{{AnyHost(), AnyHost()}};
       case 4:
         return AgentLost{AnyHost(), "gone"};
       case 5:

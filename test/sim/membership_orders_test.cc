@@ -279,7 +279,7 @@ TEST_CASE("a broken link, the answers and the death of the suspect may cross") {
 }
 
 TEST_CASE("a silent agent, its return and a broken link may cross") {
-  InEveryOrder({AgentSuspected{HostId{"b"}},
+  InEveryOrder({AgentSuspected{{HostId{"b"}}},
                 AgentReattached{HostId{"b"}},
                 PeerLost{Incarnation{1}, kFirst, {2, 3}, false, "reset"},
                 WorkerLost{Incarnation{2}, LossKind::kOwnerDied, ""},
@@ -301,7 +301,7 @@ TEST_CASE("a lost agent, the exits it has told of and a removal may cross") {
 TEST_CASE("a stop ends the job with its code whatever it crosses") {
   InEveryOrder({StopRequested{15},
                 WorkerLost{Incarnation{2}, LossKind::kOwnerDied, ""},
-                AgentSuspected{HostId{"b"}},
+                AgentSuspected{{HostId{"b"}}},
                 HostsDiscovered{{{HostId{"a"}, 2}}},
                 WorkerLeft{Incarnation{1}, kFirst, kHeld},
                 PeerLost{Incarnation{1}, kFirst, {1}, false, "reset"}},

@@ -140,7 +140,7 @@ void MembershipSim::SilenceAgent(const HostId& host) {
   const bool comes_back = Chance(60);
   Later(std::chrono::seconds(2), [this, host, life] {
     if (agents_[host].life == life && agents_[host].silent) {
-      Take(AgentSuspected{host});
+      Take(AgentSuspected{{host}});
     }
   });
   Later(comes_back ? Between(500, 9000) : std::chrono::seconds(11), [this, host, life, comes_back] {

@@ -182,6 +182,20 @@ TEST_CASE("members travel with the addresses that they joined with") {
         Member{Incarnation{1}, SlotId{HostId{"a"}, 0}, {"127.0.0.1:4711", "[::1]:4711"}});
 }
 
+TEST_CASE("the next world names the addresses at which a member listens by then") {
+  Job job(Elastic(2, 1));
+  job.Start(2, 1);
+  const std::vector<std::string> both{"127.0.0.1:1", "10.0.0.1:2"};
+  job.Take(WorkerListening{Incarnation{1}, both});
+  CHECK(job.All<FormWorld>().size() == 1);
+  job.Take(WorkerLost{Incarnation{2}, LossKind::kOwnerDied, ""});
+  job.Fire(TimerKind::kLossWindow);
+  const auto worlds = job.All<FormWorld>();
+  REQUIRE(worlds.size() == 2);
+  CHECK(worlds[1].members[0].addresses == both);
+  CHECK(job.Take(WorkerListening{Incarnation{9}, both}).effects.empty());
+}
+
 TEST_CASE("a spawned worker is told its slot's index as its local rank") {
   Job job(Elastic(3, 1));
   job.Take(HostsDiscovered{{{HostId{"a"}, 2}, {HostId{"b"}, 2}}});

@@ -344,7 +344,11 @@ bool Scenario::TakeHostEvent(const Words& words) {
   } else if (name == "reattached") {
     Take(AgentReattached{HostId{words.at(1)}});
   } else if (name == "suspected") {
-    Take(AgentSuspected{HostId{words.at(1)}});
+    AgentSuspected suspected;
+    for (size_t i = 1; i < words.size(); ++i) {
+      suspected.hosts.push_back(HostId{words[i]});
+    }
+    Take(suspected);
   } else if (name == "agent-lost") {
     Take(AgentLost{HostId{words.at(1)}, Joined(words, 2)});
   } else if (name == "agent-failed") {
@@ -376,7 +380,7 @@ bool Scenario::TakeWorkerEvent(const Words& all) {
     return true;
   }
   static const std::vector<std::string> kNames = {
-      "started", "joined", "warm", "bye", "lost", "exited"};
+      "started", "joined", "listening", "warm", "bye", "lost", "exited"};
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
     return false;
   }
@@ -386,6 +390,8 @@ bool Scenario::TakeWorkerEvent(const Words& all) {
       Take(WorkerStarted{id, static_cast<int64_t>(1000 + id.value)});
     } else if (name == "joined") {
       Take(WorkerJoined{id, {"127.0.0.1:" + words[i]}});
+    } else if (name == "listening") {
+      Take(WorkerListening{id, {"127.0.0.1:" + words[i], "10.0.0.1:" + words[i]}});
     } else if (name == "warm") {
       Take(WorkerWarm{id});
     } else if (name == "bye") {

@@ -36,6 +36,23 @@ TEST_CASE("convert gives the event in each report that decides something") {
   CHECK(SubjectOf(report) == std::nullopt);
 }
 
+TEST_CASE("convert takes all addresses of a worker that joins, and of one that listens elsewhere") {
+  v1::AgentReport report;
+  report.mutable_worker_joined()->set_incarnation(4);
+  report.mutable_worker_joined()->add_addresses()->set_literal("127.0.0.1:5");
+  const auto joined = std::get<WorkerJoined>(*ToEvent(report, kHost));
+  CHECK(joined.worker == Incarnation{4});
+  CHECK(joined.addresses == std::vector<std::string>{"127.0.0.1:5"});
+
+  report.mutable_worker_listening()->set_incarnation(4);
+  report.mutable_worker_listening()->add_addresses()->set_literal("127.0.0.1:5");
+  report.mutable_worker_listening()->add_addresses()->set_literal("[fd00::7]:6");
+  const auto listening = std::get<WorkerListening>(*ToEvent(report, kHost));
+  CHECK(listening.worker == Incarnation{4});
+  CHECK(listening.addresses == std::vector<std::string>{"127.0.0.1:5", "[fd00::7]:6"});
+  CHECK(SubjectOf(report) == Incarnation{4});
+}
+
 TEST_CASE("convert tells a worker that holds (0,0) from one that holds nothing") {
   v1::AgentReport report;
   report.mutable_worker_formed()->set_incarnation(1);
@@ -51,6 +68,8 @@ TEST_CASE("convert finds no event in hello, summaries, empty reports and unknown
   report.mutable_hello()->set_host("a");
   CHECK_FALSE(ToEvent(report, kHost).has_value());
   report.mutable_summary();
+  CHECK_FALSE(ToEvent(report, kHost).has_value());
+  report.mutable_listeners_opened();
   CHECK_FALSE(ToEvent(report, kHost).has_value());
   report.mutable_worker_lost()->set_incarnation(1);
   CHECK_FALSE(ToEvent(report, kHost).has_value());
