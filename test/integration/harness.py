@@ -155,9 +155,13 @@ def descendants_by_token(token):
 
 class Job:
     def __init__(self, hosts="localhost:2", np=2, min_np=None, max_np=None, args=(), worker=None,
-                 command=None, env=None, script=None, elastic=True):
+                 command=None, env=None, script=None, elastic=True, network=None,
+                 driver_host="driver"):
+        """With a `network` (netns.Network) the driver runs on its host `driver_host`."""
         self.folder = tempfile.mkdtemp(prefix="muster-test-")
-        self.token = secrets.token_hex(8)
+        self.network = network
+        # What sshd starts has none of the job's environment, but the network's.
+        self.token = network.token if network else secrets.token_hex(8)
         self.hosts_file = os.path.join(self.folder, "hosts")
         self.trace = Tail(os.path.join(self.folder, "trace.jsonl"))
         self.log = Tail(os.path.join(self.folder, "log.jsonl"))
@@ -170,12 +174,16 @@ class Job:
         self.set_hosts(hosts)
         self.script = script or self.write_script('cat "$HOSTS"')
         self.argv = self._argv(np, min_np, max_np, args, worker, command, elastic)
+        if network is not None:
+            self.argv = network.inside(driver_host) + self.argv
         self.environment = dict(os.environ)
         for name in [n for n in self.environment if n.startswith(("MUSTER_", "HOROVOD_"))]:
             del self.environment[name]
         self.environment.update({
             TOKEN_NAME: self.token, "HOSTS": self.hosts_file, "MUSTER_TRACE": self.trace.path,
             "TEST_LOG": self.log.path})
+        if network is not None:
+            self.environment.update(network.environment())
         self.environment.update(env or {})
 
     def _argv(self, np, min_np, max_np, args, worker, command, elastic):
@@ -357,7 +365,9 @@ class Job:
         return [parent_of(pid) for pid in self.agents()]
 
     def _agent_host(self, pid):
-        """By its workers: an agent's host stands in no command line."""
+        """An agent's host stands in no command line: by its network namespace, or its workers."""
+        if self.network is not None:
+            return self.network.host_of(pid)
         for event in self.events("init"):
             ancestor = event.pid
             while ancestor > 1:
