@@ -77,14 +77,6 @@ std::string OfFamily(AddressFamily family) {
 
 // ---------------------------------------------------------------- listening
 
-std::string Reason(int error) {
-  rlimit limit{};
-  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    return std::string(strerror(error)) + ", limit " + std::to_string(limit.rlim_cur);
-  }
-  return strerror(error);
-}
-
 // Closed connections of an earlier job (TIME_WAIT) do not count as in use; with any port asked for
 // the kernel finds one that is quite free, so that two sockets never get the same.
 void SetOptions(int fd, int family, bool reuse_address) {
@@ -116,6 +108,14 @@ int TryListen(const SocketAddress& address, UniqueFd& listener) {
 }
 
 }  // namespace
+
+std::string ErrorText(int error) {
+  rlimit limit{};
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    return std::string(strerror(error)) + ", limit " + std::to_string(limit.rlim_cur);
+  }
+  return strerror(error);
+}
 
 std::vector<InterfaceAddress> LocalAddresses() {
   ifaddrs* list = nullptr;
@@ -252,15 +252,16 @@ Result<UniqueFd> ListenInRange(std::string_view host, PortRange range) {
       return listener;
     }
     if (error != EADDRINUSE || range.any()) {
-      return Status::Failed("cannot listen at " + shown + where + ": " + Reason(error));
+      return Status::Failed("cannot listen at " + shown + where + ": " + ErrorText(error));
     }
   }
   if (range.first == range.last) {
-    return Status::Failed("port " + ToText(range) + " on " + shown +
-                          " is in use: give another --port-range");
+    return Status(
+        StatusCode::kUnavailable,
+        "port " + ToText(range) + " on " + shown + " is in use: give another --port-range");
   }
-  return Status::Failed("no free port in " + ToText(range) + " on " + shown +
-                        ": widen --port-range");
+  return Status(StatusCode::kUnavailable,
+                "no free port in " + ToText(range) + " on " + shown + ": widen --port-range");
 }
 
 }  // namespace muster

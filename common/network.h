@@ -22,6 +22,9 @@ struct InterfaceAddress {
   bool loopback = false;
 };
 
+/// The text of an errno; "Too many open files" with the limit that was reached.
+std::string ErrorText(int error);
+
 /// Of all interfaces that are up, grouped by interface in the kernel's order; link-local IPv6
 /// addresses are left out. Empty if the kernel does not tell.
 std::vector<InterfaceAddress> LocalAddresses();

@@ -90,9 +90,7 @@ void Engine::Run() {
   } else {
     const Status faults = ConfigureFaults(std::getenv("MUSTER_FAULT"), true);
     if (!faults.ok()) {
-      const MutexLock lock(bulletin_.mutex);
-      bulletin_.failure = faults.message();
-      bulletin_.changed.NotifyAll();
+      Fail(faults.message());
     } else {
       FormAlone();
     }
@@ -111,25 +109,16 @@ void Engine::Run() {
 // Lock first, then Join: from the first report on the agent can see this thread die.
 bool Engine::Join() {
   const auto fail = [this](const Status& status) {
-    const MutexLock lock(bulletin_.mutex);
-    bulletin_.failure = status.message();
-    bulletin_.changed.NotifyAll();
+    Fail(status.message());
     return false;
   };
-  Result<PrivateFd> listener = ListenOnLoopback();
-  if (!listener.ok()) {
-    return fail(listener.status());
+  acceptor_ = std::make_unique<LinkAcceptor>(loop_);
+  if (const Status listening = acceptor_->Listen(options_.listen); !listening.ok()) {
+    return fail(listening);
   }
-  Result<std::string> address = LocalAddress(listener.value().get());
-  if (!address.ok()) {
-    return fail(address.status());
-  }
-  const Status locked = page_->Lock();
-  if (!locked.ok()) {
+  if (const Status locked = page_->Lock(); !locked.ok()) {
     return fail(locked);
   }
-  own_addresses_ = {address.value()};
-  acceptor_ = std::make_unique<LinkAcceptor>(loop_, std::move(listener).value());
   RendezvousClient::Callbacks callbacks;
   callbacks.on_order = [this](v1::WorkerOrder order) {
     loop_.Post([this, order = std::move(order)] { OnOrder(order); });
@@ -144,14 +133,22 @@ bool Engine::Join() {
   join->set_key(options_.agent->key);
   join->set_pid(static_cast<uint64_t>(::getpid()));
   join->set_protocol(kProtocolVersion);
-  join->add_addresses()->set_literal(own_addresses_.front());
+  for (const std::string& address : acceptor_->addresses()) {
+    join->add_addresses()->set_literal(address);
+  }
   client_->Start(std::move(report));
-  loop_.After(kAgentAnswerTimeout, [this, fail] {
+  loop_.After(kAgentAnswerTimeout, [this] {
     if (!joined_) {
-      fail(Status::Failed("the agent did not answer within 10 s"));
+      Fail("the agent did not answer within 10 s");
     }
   });
   return true;
+}
+
+void Engine::Fail(const std::string& why) {
+  const MutexLock lock(bulletin_.mutex);
+  bulletin_.failure = why;
+  bulletin_.changed.NotifyAll();
 }
 
 void Engine::Tick() {
@@ -201,6 +198,11 @@ void Engine::OnOrder(const v1::WorkerOrder& order) {
       bulletin_.draining = true;
       return;
     }
+    case v1::WorkerOrder::kListen: {
+      // Peers on other hosts will look for this worker there: without it, it is of no use to them.
+      const Status listening = ListenAlsoAt(order.listen().address());
+      return listening.ok() ? ReportListening() : EndProcess(listening.message());
+    }
     case v1::WorkerOrder::ORDER_NOT_SET:
       spdlog::warn("the agent sent an order that this version does not know");
   }
@@ -214,10 +216,31 @@ void Engine::OnJoined(const v1::WorkerOrder::Joined& order) {
   times_.stall_shutdown = milliseconds(order.stall_shutdown_ms());
   const Status faults = ConfigureFaults(std::getenv("MUSTER_FAULT"), order.first_start());
   if (!faults.ok()) {
-    const MutexLock lock(bulletin_.mutex);
-    bulletin_.failure = faults.message();
-    bulletin_.changed.NotifyAll();
+    Fail(faults.message());
   }
+  for (const v1::Address& address : order.listen()) {
+    if (const Status listening = ListenAlsoAt(address); !listening.ok()) {
+      return Fail(listening.message());
+    }
+  }
+  if (order.listen_size() > 0) {
+    ReportListening();
+  }
+}
+
+// The port of an ordered address is this worker's to choose.
+Status Engine::ListenAlsoAt(const v1::Address& address) {
+  const Result<HostAndPort> wanted = SplitAddress(address.literal());
+  return wanted.ok() ? acceptor_->ListenAt(wanted.value().host, options_.listen.ports)
+                     : wanted.status();
+}
+
+void Engine::ReportListening() {
+  v1::WorkerReport report;
+  for (const std::string& address : acceptor_->addresses()) {
+    report.mutable_listening()->add_addresses()->set_literal(address);
+  }
+  Report(std::move(report));
 }
 
 void Engine::OnWorld(const v1::WorkerOrder::World& order) {
@@ -242,7 +265,7 @@ void Engine::OnWorld(const v1::WorkerOrder::World& order) {
   for (const v1::Address& address : order.coordinator()) {
     plan.coordinator.push_back(address.literal());
   }
-  plan.own_addresses = own_addresses_;
+  plan.own_addresses = acceptor_->addresses();
   if (plan.rank >= plan.size || plan.size == 0) {
     return EndProcess("the agent ordered rank " + std::to_string(plan.rank) + " of " +
                       std::to_string(plan.size));
@@ -272,9 +295,7 @@ void Engine::OnStreamEnd(const std::string& reason) {
     return StopLoop();
   }
   if (!joined_) {
-    const MutexLock lock(bulletin_.mutex);
-    bulletin_.failure = "the agent does not take this worker: " + reason;
-    return bulletin_.changed.NotifyAll();
+    return Fail("the agent does not take this worker: " + reason);
   }
   EndProcess("the agent of this host is gone (" + reason + ")");
 }

@@ -24,6 +24,7 @@
 #include "worker/executor.h"
 #include "worker/formation.h"
 #include "worker/link_acceptor.h"
+#include "worker/listen_plan.h"
 #include "worker/page_client.h"
 #include "worker/rendezvous_client.h"
 #include "worker/session.h"
@@ -41,6 +42,7 @@ struct EngineOptions {
   std::optional<AgentAccess> agent;  // None: a world of one.
   std::string host = "localhost";
   int slot = 0;
+  ListenPlan listen;
   std::chrono::milliseconds operation_timeout = std::chrono::seconds(30);
   /// Ends the process at once, without any clean-up; tests swap it.
   std::function<void(int code, const std::string& why)> end_process;
@@ -69,10 +71,14 @@ class Engine {
  private:
   void Run();
   bool Join();
+  /// init() throws this.
+  void Fail(const std::string& why);
   void Tick();
 
   void OnOrder(const v1::WorkerOrder& order);
   void OnJoined(const v1::WorkerOrder::Joined& order);
+  Status ListenAlsoAt(const v1::Address& address);
+  void ReportListening();
   void OnWorld(const v1::WorkerOrder::World& order);
   void OnRevoked(Generation generation, const std::string& reason);
   void OnReleased();
@@ -105,7 +111,6 @@ class Engine {
   std::unique_ptr<PageClient> page_;
   std::unique_ptr<RendezvousClient> client_;
   std::unique_ptr<LinkAcceptor> acceptor_;
-  std::vector<std::string> own_addresses_;
   std::string host_;
   int slot_ = 0;
   SessionTimes times_;

@@ -69,6 +69,12 @@ Result<RuntimeOptions> OptionsFromEnvironment() {
   if (agent.directory.empty()) {
     return options;
   }
+  Result<ListenPlan> listen =
+      ReadListenPlan(FromEnvironment(kEnvListen), FromEnvironment(kEnvPortRange));
+  if (!listen.ok()) {
+    return listen.status();
+  }
+  options.engine.listen = std::move(listen).value();
   agent.key = FromEnvironment(kEnvWorkerKey);
   const std::string incarnation = FromEnvironment(kEnvIncarnation);
   char* end = nullptr;
@@ -80,6 +86,7 @@ Result<RuntimeOptions> OptionsFromEnvironment() {
                            "process that it has started");
   }
   ::unsetenv(kEnvWorkerKey);
+  ::unsetenv(kEnvListen);  // Says nothing of the processes that this one starts.
   options.engine.host = FromEnvironment(kEnvHost);
   options.engine.slot = std::atoi(FromEnvironment(kEnvSlot).c_str());
   options.engine.agent = std::move(agent);

@@ -1,27 +1,75 @@
 #include "worker/link_acceptor.h"
 
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 namespace muster::worker {
 namespace {
-constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
-}  // namespace
 
-LinkAcceptor::LinkAcceptor(Loop& loop, PrivateFd listener)
-    : loop_(loop), listener_(std::move(listener)) {
-  loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { OnListener(); });
+constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+
+uint64_t OpenFilesLimit() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
+}  // namespace
+
+size_t LinkAcceptor::GuestsMax(uint64_t open_files) {
+  return std::clamp<uint64_t>(open_files / 8, 32, 1024);
+}
+
+LinkAcceptor::LinkAcceptor(Loop& loop) : loop_(loop), guests_max_(GuestsMax(OpenFilesLimit())) {}
+
 LinkAcceptor::~LinkAcceptor() {
-  loop_.Unwatch(listener_.get());
   while (!guests_.empty()) {
     Drop(guests_.begin()->first);
   }
+  for (const Listener& listener : listeners_) {
+    loop_.Cancel(listener.pause);
+    loop_.Unwatch(listener.fd.get());
+  }
+}
+
+Status LinkAcceptor::Listen(const ListenPlan& plan) {
+  if (plan.hosts.empty()) {
+    Result<PrivateFd> listener = ListenOnLoopback(plan.ports);
+    return listener.ok() ? Add(std::move(listener).value()) : listener.status();
+  }
+  for (const std::string& host : plan.hosts) {
+    if (Status status = ListenAt(host, plan.ports); !status.ok()) {
+      return status;
+    }
+  }
+  return Status::Ok();
+}
+
+Status LinkAcceptor::ListenAt(const std::string& host, PortRange ports) {
+  const bool known = std::any_of(listeners_.begin(),
+                                 listeners_.end(),
+                                 [&host](const Listener& each) { return each.host == host; });
+  if (known) {
+    return Status::Ok();
+  }
+  Result<UniqueFd> listener = ListenInRange(host, ports);
+  return listener.ok() ? Add(PrivateFd(listener.value().Release())) : listener.status();
+}
+
+Status LinkAcceptor::Add(PrivateFd fd) {
+  const Result<std::string> address = LocalAddress(fd.get());
+  if (!address.ok()) {
+    return address.status();
+  }
+  addresses_.push_back(address.value());
+  Listener& listener = listeners_.emplace_back();
+  listener.fd = std::move(fd);
+  listener.host = SplitAddress(address.value()).value().host;
+  loop_.Watch(listener.fd.get(), EPOLLIN, [this, &listener](uint32_t) { OnListener(listener); });
+  return Status::Ok();
 }
 
 void LinkAcceptor::Expect(Generation generation,
@@ -48,26 +96,49 @@ void LinkAcceptor::Forget(Generation generation) {
   }
 }
 
-void LinkAcceptor::OnListener() {
+void LinkAcceptor::OnListener(Listener& listener) {
   for (;;) {
-    Result<PrivateFd> accepted = Accept(listener_.get());
-    if (!accepted.ok()) {
-      if (errno == EMFILE || errno == ENFILE) {
-        // The connection stays in the queue; without a pause the loop would spin on it.
-        loop_.Modify(listener_.get(), 0);
-        loop_.After(kPauseWithoutDescriptors, [this] { loop_.Modify(listener_.get(), EPOLLIN); });
-      }
+    Result<PrivateFd> accepted = Accept(listener.fd.get());
+    const bool shortage = !accepted.ok() && (errno == EMFILE || errno == ENFILE);
+    if (accepted.ok()) {
+      Welcome(listener, std::move(accepted).value());
+    } else if (!shortage || !MakeRoom(listener)) {
       return;
     }
-    if (guests_.size() >= kGuestsMax) {
-      Drop(guests_.begin()->first);
-    }
-    const GuestId id = next_guest_++;
-    Guest& guest = guests_[id];
-    guest.fd = std::move(accepted).value();
-    guest.deadline = loop_.After(kHandshakeTimeout, [this, id] { Drop(id); });
-    loop_.Watch(guest.fd.get(), EPOLLIN, [this, id](uint32_t) { OnGuest(id); });
   }
+}
+
+// Guests give way to whoever comes. Without any, the connection stays in the kernel's queue for a
+// while: the loop would spin on it.
+bool LinkAcceptor::MakeRoom(Listener& listener) {
+  if (!guests_.empty()) {
+    Drop(guests_.begin()->first);
+    return true;
+  }
+  const int fd = listener.fd.get();
+  loop_.Modify(fd, 0);
+  listener.pause = loop_.After(kPauseWithoutDescriptors, [this, fd] { loop_.Modify(fd, EPOLLIN); });
+  return false;
+}
+
+void LinkAcceptor::Welcome(Listener& listener, PrivateFd fd) {
+  if (listener.guests >= guests_max_) {
+    DropOldest(&listener);
+  }
+  const GuestId id = next_guest_++;
+  Guest& guest = guests_[id];
+  guest.fd = std::move(fd);
+  guest.listener = &listener;
+  ++listener.guests;
+  guest.deadline = loop_.After(kHandshakeTimeout, [this, id] { Drop(id); });
+  loop_.Watch(guest.fd.get(), EPOLLIN, [this, id](uint32_t) { OnGuest(id); });
+}
+
+void LinkAcceptor::DropOldest(const Listener* listener) {
+  const auto oldest = std::find_if(guests_.begin(), guests_.end(), [listener](const auto& entry) {
+    return entry.second.listener == listener;
+  });
+  Drop(oldest->first);
 }
 
 void LinkAcceptor::Drop(GuestId id) {
@@ -79,6 +150,7 @@ void LinkAcceptor::Drop(GuestId id) {
   if (it->second.fd.valid()) {
     loop_.Unwatch(it->second.fd.get());
   }
+  --it->second.listener->guests;
   guests_.erase(it);
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
-// LinkAcceptor: the listening side of a worker's links. It takes connections for as long as the
-// worker lives, lets each one prove within kHandshakeTimeout that it belongs to a generation, and
-// hands the proven ones over. Whoever else connects costs a socket for a second, nothing more.
+// LinkAcceptor: the listening side of a worker's links. It takes connections at one or more
+// addresses for as long as the worker lives, lets each one prove within kHandshakeTimeout that it
+// belongs to a generation, and hands the proven ones over. Whoever else connects costs a socket for
+// a second, nothing more.
 //
 // A peer may hear of a generation before this worker does: its connection is parked until the
 // order arrives here too, or its time is over.
@@ -11,12 +12,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/loop.h"
+#include "common/network.h"
 #include "worker/handshake.h"
+#include "worker/listen_plan.h"
 #include "worker/socket.h"
 
 namespace muster::worker {
@@ -26,10 +31,17 @@ class LinkAcceptor {
   using OnLink = std::function<void(LinkId id, PrivateFd fd)>;
 
   /// `loop` outlives the acceptor.
-  LinkAcceptor(Loop& loop, PrivateFd listener);
+  explicit LinkAcceptor(Loop& loop);
   ~LinkAcceptor();
   LinkAcceptor(const LinkAcceptor&) = delete;
   LinkAcceptor& operator=(const LinkAcceptor&) = delete;
+
+  /// Everywhere the plan says, or an error and perhaps a part of it.
+  Status Listen(const ListenPlan& plan);
+  /// At one more host literal; nothing to do if it is known.
+  Status ListenAt(const std::string& host, PortRange ports);
+  /// Where it listens, in order of time.
+  const std::vector<std::string>& addresses() const { return addresses_; }
 
   /// From now on links of this generation to `own_rank` are accepted, and none of older ones.
   void Expect(Generation generation, uint32_t own_rank, std::string key, OnLink on_link);
@@ -37,14 +49,21 @@ class LinkAcceptor {
   void Forget(Generation generation);
 
   size_t guest_count() const { return guests_.size(); }
-
-  /// Beyond this many unproven connections the oldest one goes.
-  static constexpr size_t kGuestsMax = 8192;
+  /// Beyond this many unproven connections at one address the oldest one there goes. A small part
+  /// of what `open_files` allows: strangers must not use up the descriptors of the user's program.
+  static size_t GuestsMax(uint64_t open_files);
 
  private:
+  struct Listener {
+    PrivateFd fd;
+    std::string host;
+    Loop::TimerId pause;
+    size_t guests = 0;
+  };
   /// A connection that has proven nothing yet.
   struct Guest {
     PrivateFd fd;
+    Listener* listener = nullptr;
     Loop::TimerId deadline;
     std::string in;
     std::optional<HandshakeResponder> handshake;  // Once the hello has been read.
@@ -58,17 +77,23 @@ class LinkAcceptor {
   };
   using GuestId = uint64_t;
 
-  void OnListener();
+  Status Add(PrivateFd fd);
+  void OnListener(Listener& listener);
+  bool MakeRoom(Listener& listener);
+  void Welcome(Listener& listener, PrivateFd fd);
+  void DropOldest(const Listener* listener);
   void OnGuest(GuestId id);
   void Advance(GuestId id, Guest& guest);
   void Answer(GuestId id, Guest& guest);
   void Drop(GuestId id);
 
   Loop& loop_;
-  PrivateFd listener_;
+  const size_t guests_max_;
+  std::list<Listener> listeners_;  // Guests point to them.
+  std::vector<std::string> addresses_;
   Generation newest_;  // Seen in an order; connections of newer ones are parked.
   std::optional<Expected> expected_;
-  std::map<GuestId, Guest> guests_;
+  std::map<GuestId, Guest> guests_;  // In order of arrival.
   GuestId next_guest_ = 1;
 };
 

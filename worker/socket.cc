@@ -68,20 +68,17 @@ void PrivateFd::Reset() {
   }
 }
 
-Result<PrivateFd> ListenOnLoopback() {
-  std::string reason;
-  for (const char* literal : {"127.0.0.1:0", "[::1]:0"}) {
-    const SocketAddress address = ParseAddress(literal).value();
-    PrivateFd fd(
-        ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (fd.valid() &&
-        ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0 &&
-        ::listen(fd.get(), SOMAXCONN) == 0) {
-      return fd;
-    }
-    reason = strerror(errno);
+// A range without a free port is an error, not a reason to look elsewhere.
+Result<PrivateFd> ListenOnLoopback(PortRange ports) {
+  Result<UniqueFd> v4 = ListenInRange("127.0.0.1", ports);
+  if (v4.ok()) {
+    return PrivateFd(v4.value().Release());
   }
-  return Status::Failed("no socket can listen on the loopback interface: " + reason);
+  if (v4.status().code() == StatusCode::kUnavailable) {
+    return v4.status();
+  }
+  Result<UniqueFd> v6 = ListenInRange("::1", ports);
+  return v6.ok() ? Result(PrivateFd(v6.value().Release())) : v4.status();
 }
 
 Result<std::string> LocalAddress(int fd) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/address.h"
+#include "common/network.h"
 #include "common/status.h"
 
 namespace muster::worker {
@@ -33,8 +34,8 @@ class PrivateFd {
   int fd_ = -1;
 };
 
-/// Listens on port 0 of the loopback interface, IPv4 or else IPv6.
-Result<PrivateFd> ListenOnLoopback();
+/// Listens on the loopback interface, IPv4 or, where there is none, IPv6.
+Result<PrivateFd> ListenOnLoopback(PortRange ports = {});
 /// The literal of the address at which the socket is bound.
 Result<std::string> LocalAddress(int fd);
 

@@ -23,9 +23,10 @@ struct Bench {
   Bench() { acceptor = NewAcceptor(address); }
 
   std::unique_ptr<LinkAcceptor> NewAcceptor(std::string& literal) {
-    PrivateFd listener = ListenOnLoopback().value();
-    literal = LocalAddress(listener.get()).value();
-    return std::make_unique<LinkAcceptor>(loop, std::move(listener));
+    auto created = std::make_unique<LinkAcceptor>(loop);
+    REQUIRE(created->Listen(ListenPlan{}).ok());
+    literal = created->addresses().front();
+    return created;
   }
 
   /// False: it did not hold within the time.
