@@ -481,5 +481,40 @@ class NetworkTest(harness.JobTest):
             self.network.heal(host)
 
     def job(self, **options):
-        """The driver on `driver`, unless `network` says otherwise."""
+        """The driver on `driver`, unless `driver_host` says otherwise."""
         return super().job(**{"network": self.network, **options})
+
+    # ---- processes of a job, by host
+
+    def processes(self, job, host):
+        return [pid for pid in harness.descendants_by_token(job.token)
+                if self.network.host_of(pid) == host]
+
+    def agent(self, job, host):
+        """The pid of the one agent proper of a host."""
+        found = job.agents(host)
+        self.assertEqual(len(found), 1, f"agents on {host}\n{job.report()}")
+        return found[0]
+
+    def ssh_clients(self, job):
+        """host -> pid, of the remote shells that the driver holds."""
+        clients = {}
+        for pid in harness.descendants_by_token(job.token):
+            words = harness.command_line(pid)
+            if words and os.path.basename(words[0]) == "ssh":
+                clients.update({word: pid for word in words if word in self.network.hosts})
+        return clients
+
+    def assert_kept_going(self, job, pids, limit=harness.LIMIT_S):
+        """These train on, as the whole of a newer world or of the present one."""
+        job.wait_size(len(pids), limit)
+        self.assert_same_pids(job, pids)
+
+    def assert_fenced(self, job, pids, new_generation):
+        """They did nothing more once others trained without them."""
+        resumed = min(e.t for e in job.events("step", generation=new_generation))
+        for pid in pids:
+            for event in job.events(pid=pid):
+                if event.event in ("step", "commit", "world", "sync"):
+                    self.assertLess(event.generation, new_generation, f"{event}\n{job.report()}")
+                    self.assertLess(event.t, resumed, f"{event}\n{job.report()}")
