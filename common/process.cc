@@ -134,7 +134,9 @@ void SetLimits(const SpawnOptions& options) {
 }
 
 [[noreturn]] void RunChild(const ChildPlan& plan) {
-  if (plan.options->new_group) {
+  if (plan.options->new_session) {
+    setsid();
+  } else if (plan.options->new_group) {
     setpgid(0, 0);
   }
   ResetSignals();
@@ -209,7 +211,7 @@ Result<SpawnedProcess> Spawn(const SpawnOptions& options) {
   if (pid == 0) {
     RunChild(plan);
   }
-  if (options.new_group) {
+  if (options.new_group && !options.new_session) {
     ::setpgid(pid, pid);  // Also here: a signal to the group may be sent before the child ran.
   }
   report.value().write.Reset();
