@@ -177,11 +177,13 @@ class Network:
     """`hosts` have an sshd each; `clients`, such as the one of the driver, have none."""
 
     def __init__(self, hosts=("nodea", "nodeb", "nodec"), clients=("driver",), ipv4=True,
-                 ipv6=False):
+                 ipv6=False, interfaces=None):
+        """`interfaces`: host -> name of its link, where that is not eth0."""
         self.hosts = list(hosts)
         self.clients = list(clients)
         self.ipv4 = ipv4
         self.ipv6 = ipv6
+        self.interfaces = interfaces or {}
         # In the environment of all that sshd starts; never in sshd's own.
         self.token = secrets.token_hex(8)
         self.prefix = _name_prefix() + secrets.token_hex(3) + "-"
@@ -233,6 +235,9 @@ class Network:
     def namespace(self, host):
         return self.prefix + host
 
+    def interface(self, host):
+        return self.interfaces.get(host, "eth0")
+
     def address(self, host, ipv6=None):
         """IPv4 if the network has it, unless the other is asked for."""
         number = (self.hosts + self.clients).index(host) + 1
@@ -252,6 +257,20 @@ class Network:
 
     def pids(self, host):
         return _pids_in(self.namespace(host))
+
+    def sockets(self, host, *arguments):
+        """Of `ss`: (local address, peer address, pids) of each TCP socket; an address is a tuple of
+        literal and port, the port "*" where there is none."""
+        found = []
+        for line in self.run(host, ["ss", "-Htnp", *arguments], check=True).stdout.splitlines():
+            words = line.split()
+            ends = []
+            for end in words[3:5]:
+                literal, port = end.rsplit(":", 1)
+                literal = literal.strip("[]").split("%")[0].removeprefix("::ffff:")
+                ends.append((literal, int(port) if port.isdigit() else port))
+            found.append((*ends, {int(pid) for pid in re.findall(r"pid=(\d+)", line)}))
+        return found
 
     def host_of(self, pid):
         inode = _namespace_inode(pid)
@@ -357,7 +376,7 @@ class Network:
 
     def _each_end(self, host, command, arguments, check=True):
         for namespace, device in ((self.namespace("switch"), self._port(host)),
-                                  (self.namespace(host), "eth0")):
+                                  (self.namespace(host), self.interface(host))):
             run(["tc", "-n", namespace] + command + ["dev", device] + arguments, check=check)
 
     def _batch(self, namespace, lines):
@@ -373,17 +392,18 @@ class Network:
 
     def _make_host(self, host, number):
         namespace = self.namespace(host)
+        interface = self.interface(host)
         os.makedirs(os.path.join(HOSTS_FOLDER, namespace))
         self.set_hosts_file(host, self._hosts_file())
         run(["ip", "netns", "add", namespace])
         self._switch(["link", "add", self._port(host), "mtu", MTU, "type", "veth", "peer", "name",
-                      "eth0", "mtu", MTU, "netns", namespace])
+                      interface, "mtu", MTU, "netns", namespace])
         self._switch(["link", "set", self._port(host), "master", "bridge", "up"])
-        lines = ["link set lo up", "link set eth0 up"]
+        lines = ["link set lo up", f"link set {interface} up"]
         if self.ipv4:
-            lines.append(f"address add {IPV4.format(number)}/24 dev eth0")
+            lines.append(f"address add {IPV4.format(number)}/24 dev {interface}")
         if self.ipv6:
-            lines.append(f"address add {IPV6.format(number)}/64 dev eth0 nodad")
+            lines.append(f"address add {IPV6.format(number)}/64 dev {interface} nodad")
         self._batch(namespace, lines)
 
     def _hosts_file(self):
