@@ -36,8 +36,8 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-Status Unknown(const std::string& name) {
-  const std::string nearest = NearestFlag(name);
+Status Unknown(const std::string& name, const FlagTable& table) {
+  const std::string nearest = NearestFlag(name, table);
   return Status::Invalid("unknown flag " + name +
                          (nearest.empty() ? "; see --help" : "; did you mean " + nearest + "?"));
 }
@@ -48,9 +48,9 @@ struct Candidate {
 };
 
 // Two spellings of one flag are no ambiguity.
-Result<const Flag*> FindByPrefix(const std::string& name) {
+Result<const Flag*> FindByPrefix(const std::string& name, const FlagTable& table) {
   std::vector<Candidate> candidates;
-  for (const Flag& flag : AllFlags()) {
+  for (const Flag& flag : table.flags) {
     ForEachWord(flag.names, [&](std::string_view spelling) {
       if (spelling.starts_with(name)) {
         candidates.push_back({&flag, spelling});
@@ -58,7 +58,7 @@ Result<const Flag*> FindByPrefix(const std::string& name) {
     });
   }
   if (candidates.empty() || name == "-" || name == "--") {
-    return Unknown(name);
+    return Unknown(name, table);
   }
   const Flag* only = candidates.front().flag;
   std::string list;
@@ -81,8 +81,9 @@ struct Match {
 };
 
 // "-Hlocalhost:2": one-letter flags take their value without a blank.
-bool MatchOneLetter(const std::string& word, Match& match) {
-  const Flag* flag = word.size() > 2 && word[1] != '-' ? FindFlag(word.substr(0, 2)) : nullptr;
+bool MatchOneLetter(const std::string& word, const FlagTable& table, Match& match) {
+  const Flag* flag =
+      word.size() > 2 && word[1] != '-' ? FindFlag(word.substr(0, 2), table) : nullptr;
   if (flag == nullptr || ValueCount(*flag) != 1) {
     return false;
   }
@@ -90,17 +91,17 @@ bool MatchOneLetter(const std::string& word, Match& match) {
   return true;
 }
 
-Result<Match> MatchFlag(const std::string& word) {
+Result<Match> MatchFlag(const std::string& word, const FlagTable& table) {
   Match match;
   const size_t equals = word.find('=');
   match.typed = word.substr(0, equals);
   match.has_value = equals != std::string::npos;
   match.value = match.has_value ? word.substr(equals + 1) : "";
-  match.flag = FindFlag(match.typed);
-  if (match.flag != nullptr || MatchOneLetter(word, match)) {
+  match.flag = FindFlag(match.typed, table);
+  if (match.flag != nullptr || MatchOneLetter(word, table, match)) {
     return match;
   }
-  const Result<const Flag*> found = FindByPrefix(match.typed);
+  const Result<const Flag*> found = FindByPrefix(match.typed, table);
   if (!found.ok()) {
     return found.status();
   }
@@ -145,10 +146,10 @@ void Append(const Flag& flag, std::vector<std::string> values, std::vector<std::
 
 }  // namespace
 
-std::string NearestFlag(const std::string& name) {
+std::string NearestFlag(const std::string& name, const FlagTable& table) {
   std::string nearest;
   size_t distance_min = std::max<size_t>(2, name.size() / 3) + 1;
-  for (const Flag& flag : AllFlags()) {
+  for (const Flag& flag : table.flags) {
     ForEachWord(flag.names, [&](std::string_view spelling) {
       const size_t distance = EditDistance(name, spelling);
       if (distance < distance_min) {
@@ -160,7 +161,7 @@ std::string NearestFlag(const std::string& name) {
   return nearest;
 }
 
-Result<RewrittenArgv> RewriteArgv(const std::vector<std::string>& words) {
+Result<RewrittenArgv> RewriteArgv(const std::vector<std::string>& words, const FlagTable& table) {
   RewrittenArgv result;
   size_t next = 0;
   while (next < words.size() && LooksLikeFlag(words[next])) {
@@ -168,7 +169,7 @@ Result<RewrittenArgv> RewriteArgv(const std::vector<std::string>& words) {
       ++next;
       break;
     }
-    const Result<Match> match = MatchFlag(words[next]);
+    const Result<Match> match = MatchFlag(words[next], table);
     if (!match.ok()) {
       return match.status();
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "launcher/cli/flags.h"
 
 namespace muster::launcher {
 
@@ -20,9 +21,10 @@ struct RewrittenArgv {
 
 /// `words` without the program's name. Errors are kInvalid: an unknown flag (with the nearest one),
 /// an ambiguous prefix (with the candidates), a missing or superfluous value.
-Result<RewrittenArgv> RewriteArgv(const std::vector<std::string>& words);
+Result<RewrittenArgv> RewriteArgv(const std::vector<std::string>& words,
+                                  const FlagTable& table = RunFlags());
 
 /// The nearest of the flags' spellings, or empty if none is near.
-std::string NearestFlag(const std::string& name);
+std::string NearestFlag(const std::string& name, const FlagTable& table = RunFlags());
 
 }  // namespace muster::launcher

@@ -9,17 +9,11 @@
 namespace muster::launcher {
 namespace {
 
-constexpr std::string_view kRepeatable = "--network-interface";
+// Given more than once, all of them count.
+constexpr std::array<std::string_view, 3> kRepeatable{
+    "--network-interface", "--forward-environment", "--join"};
 constexpr int kHelpColumn = 34;
 constexpr size_t kHelpTextWidth = 65;
-constexpr const char* kHelpFooter =
-    "Each flag but the last four groups may also be given by the variable in brackets; a flag "
-    "counts\nmore than its variable. Flags may be cut short (--slots 4) while that is "
-    "unambiguous. All that\nfollows the first word that is no flag is the command.\n\n"
-    "Exit codes: 0 success; 2 usage; 75 not enough slots in time; 76 a limit reached; 77 all slots "
-    "set\naside; 78 the first discovery failed; 79 the state was lost; 128+N stopped by signal N; "
-    "else that\nof the worker that failed first.";
-
 // At blanks; CLI11 indents what follows a newline.
 std::string Wrap(const std::string& text) {
   std::string wrapped;
@@ -43,8 +37,10 @@ const CLI::Option* FindOption(const CLI::App& app, const Flag& flag) {
 // Shows the names with one dash, which CLI11 does not know, and the units.
 class HelpFormatter final : public CLI::Formatter {
  public:
+  explicit HelpFormatter(const FlagTable& table) : table_(table) {}
+
   std::string make_option_name(const CLI::Option* option, bool /*is_positional*/) const override {
-    const Flag* flag = FindFlag(option->get_name());
+    const Flag* flag = FindFlag(option->get_name(), table_);
     std::string names;
     ForEachWord(flag->names, [&names](std::string_view name) {
       names += (names.empty() ? "" : ", ") + std::string(name);
@@ -53,7 +49,7 @@ class HelpFormatter final : public CLI::Formatter {
   }
   std::string make_option_opts(const CLI::Option* /*option*/) const override { return {}; }
   std::string make_option_desc(const CLI::Option* option) const override {
-    const Flag* flag = FindFlag(option->get_name());
+    const Flag* flag = FindFlag(option->get_name(), table_);
     std::string text(flag->help);
     if (!flag->builtin.empty()) {
       text += " Default: " + std::string(flag->builtin) + ".";
@@ -64,23 +60,25 @@ class HelpFormatter final : public CLI::Formatter {
     return Wrap(text);
   }
   std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
-    return "Usage: muster run [flags] command [arguments]\n"
-           "       horovodrun [flags] command [arguments]\n";
+    return std::string(table_.usage);
   }
+
+ private:
+  const FlagTable& table_;
 };
 
-std::unique_ptr<CLI::App> MakeApp() {
-  auto app = std::make_unique<CLI::App>("Runs a command as a job of many workers.");
+std::unique_ptr<CLI::App> MakeApp(const FlagTable& table) {
+  auto app = std::make_unique<CLI::App>(std::string(table.about));
   app->set_help_flag("");  // --help is a flag of ours.
-  app->formatter(std::make_shared<HelpFormatter>());
+  app->formatter(std::make_shared<HelpFormatter>(table));
   app->get_formatter()->column_width(kHelpColumn);
-  app->footer(kHelpFooter);
-  for (const Flag& flag : AllFlags()) {
+  app->footer(std::string(table.footer));
+  for (const Flag& flag : table.flags) {
     const std::string name(LongName(flag));
     CLI::Option* option = ValueCount(flag) == 0 ? app->add_flag(name) : app->add_option(name);
     if (ValueCount(flag) > 0) {
       option->type_size(ValueCount(flag));
-      if (name == kRepeatable) {
+      if (std::find(kRepeatable.begin(), kRepeatable.end(), name) != kRepeatable.end()) {
         option->join(',');
       } else {
         option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -111,6 +109,19 @@ std::map<std::string_view, std::string_view> Split(const std::vector<std::string
     }
   }
   return variables;
+}
+
+/// The first of the flag's variables that has a value; else an empty one.
+std::pair<std::string_view, std::string_view> FindVariable(
+    const Flag& flag, const std::map<std::string_view, std::string_view>& variables) {
+  std::pair<std::string_view, std::string_view> found;
+  ForEachWord(flag.environment, [&](std::string_view name) {
+    const auto it = variables.find(name);
+    if (found.second.empty() && it != variables.end()) {
+      found = *it;
+    }
+  });
+  return found;
 }
 
 bool IsOff(std::string_view value) {
@@ -145,10 +156,11 @@ Status CheckCount(const Flag& flag, const GivenValue& given) {
 
 // --X and --no-X.
 Status CheckOpposites(const FlagValues& values) {
-  for (const Flag& flag : AllFlags()) {
+  for (const Flag& flag : values.table().flags) {
     const std::string name(LongName(flag));
     const std::string opposite = "--no-" + name.substr(2);
-    if (FindFlag(opposite) != nullptr && values.HasFlag(name) && values.HasFlag(opposite)) {
+    if (FindFlag(opposite, values.table()) != nullptr && values.HasFlag(name) &&
+        values.HasFlag(opposite)) {
       return Status::Invalid(name + " and " + opposite + " contradict each other");
     }
   }
@@ -158,14 +170,16 @@ Status CheckOpposites(const FlagValues& values) {
 }  // namespace
 
 Result<FlagValues> FlagValues::Parse(const std::vector<std::string>& flags,
-                                     const std::vector<std::string>& environment) {
-  const std::unique_ptr<CLI::App> app = MakeApp();
+                                     const std::vector<std::string>& environment,
+                                     const FlagTable& table) {
+  const std::unique_ptr<CLI::App> app = MakeApp(table);
   if (const Status parsed = RunParser(*app, flags); !parsed.ok()) {
     return parsed;
   }
   const auto variables = Split(environment);
   FlagValues result;
-  for (const Flag& flag : AllFlags()) {
+  result.table_ = &table;
+  for (const Flag& flag : table.flags) {
     const CLI::Option* option = FindOption(*app, flag);
     if (option->count() > 0) {
       GivenValue given;
@@ -175,12 +189,11 @@ Result<FlagValues> FlagValues::Parse(const std::vector<std::string>& flags,
       result.given_.emplace(LongName(flag), std::move(given));
       continue;
     }
-    const auto variable = variables.find(flag.environment);
-    if (variable == variables.end() || variable->second.empty() ||
-        (ValueCount(flag) == 0 && IsOff(variable->second))) {
+    const auto variable = FindVariable(flag, variables);
+    if (variable.second.empty() || (ValueCount(flag) == 0 && IsOff(variable.second))) {
       continue;
     }
-    GivenValue given{EnvironmentValues(flag, variable->second), std::string(flag.environment)};
+    GivenValue given{EnvironmentValues(flag, variable.second), std::string(variable.first)};
     if (const Status count = CheckCount(flag, given); !count.ok()) {
       return count;
     }
@@ -193,7 +206,7 @@ Result<FlagValues> FlagValues::Parse(const std::vector<std::string>& flags,
 }
 
 const GivenValue* FlagValues::Find(std::string_view name) const {
-  const Flag* flag = FindFlag(name);
+  const Flag* flag = FindFlag(name, *table_);
   MUSTER_CHECK(flag != nullptr, std::string(name));
   const auto it = given_.find(LongName(*flag));
   return it == given_.end() ? nullptr : &it->second;
@@ -205,14 +218,14 @@ bool FlagValues::HasFlag(std::string_view name) const {
 }
 
 void FlagValues::DropFromEnvironment(std::string_view name) {
-  const Flag* flag = FindFlag(name);
+  const Flag* flag = FindFlag(name, *table_);
   if (!HasFlag(name) && flag != nullptr) {
     given_.erase(LongName(*flag));
   }
 }
 
-std::string HelpText() {
-  return MakeApp()->help();
+std::string HelpText(const FlagTable& table) {
+  return MakeApp(table)->help();
 }
 
 }  // namespace muster::launcher

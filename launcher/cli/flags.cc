@@ -6,7 +6,9 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::string_view kJob = "Size of the job";
-constexpr std::string_view kHosts = "Hosts (one of -H, --hostfile, --host-discovery-script)";
+constexpr std::string_view kHosts =
+    "Hosts (one of -H, --hostfile, --host-discovery-script, --accept-agents)";
+constexpr std::string_view kNetwork = "Other hosts and the network";
 constexpr std::string_view kLimits = "Time limits, in seconds, and failures";
 constexpr std::string_view kOutput = "Output";
 constexpr std::string_view kStall = "Stalled workers";
@@ -14,6 +16,7 @@ constexpr std::string_view kOther = "Other";
 constexpr std::string_view kInert =
     "Accepted for compatibility, without effect yet (one warning; the variable is set for workers)";
 constexpr std::string_view kRefused = "Refused";
+constexpr std::string_view kAgentJoin = "Dialling in";
 
 // clang-format off
 constexpr Flag kFlags[] = {
@@ -32,12 +35,40 @@ constexpr Flag kFlags[] = {
      "A file with one 'HOST slots=N' or 'HOST:N' per line, read again at every poll."},
     {"--host-discovery-script", "COMMAND", "MUSTER_HOST_DISCOVERY_SCRIPT", "", kHosts,
      "Makes the job elastic: a command for the shell that prints one HOST or HOST:SLOTS per line."},
+    {"--accept-agents", "PORT", "MUSTER_ACCEPT_AGENTS", "", kHosts,
+     "Makes the job elastic: its hosts are those whose agents dial in at this port, started with "
+     "muster agent --join; 0: any free port. Needs --secret-file."},
+    {"--secret-file", "FILE", "MUSTER_SECRET_FILE", "", kHosts,
+     "Holds the secret that such agents know too; without --accept-agents a random one is used."},
     {"--slots-per-host", "N", "MUSTER_SLOTS_PER_HOST", "", kHosts,
      "Slots of hosts that are listed without a count."},
     {"--discovery-interval", "SECONDS", "MUSTER_DISCOVERY_INTERVAL", "1", kHosts,
      "Time between two polls for hosts, start to start."},
     {"--discovery-timeout", "SECONDS", "MUSTER_DISCOVERY_TIMEOUT", "30", kHosts,
      "A discovery script that takes longer is killed."},
+
+    {"-p --ssh-port", "PORT", "MUSTER_SSH_PORT", "as ssh is configured", kNetwork,
+     "Port at which ssh reaches other hosts."},
+    {"-i --ssh-identity-file", "FILE", "MUSTER_SSH_IDENTITY_FILE", "as ssh is configured", kNetwork,
+     "Key with which ssh logs in."},
+    {"--strict-host-key-checking", "yes|no|accept-new", "MUSTER_STRICT_HOST_KEY_CHECKING",
+     "as ssh is configured", kNetwork, "Whether ssh goes to hosts whose key it does not know."},
+    {"--rsh-agent", "CMD", "MUSTER_RSH_AGENT OMPI_MCA_plm_rsh_agent",
+     "/etc/mpi/kubexec.sh where there is one, else ssh", kNetwork,
+     "Starts agents in place of ssh, as CMD HOST COMMAND; it has to pass standard input on."},
+    {"--remote-muster", "PATH", "MUSTER_REMOTE_MUSTER", "the same as here", kNetwork,
+     "Absolute path of muster on other hosts."},
+    {"--forward-environment", "NAMES", "MUSTER_FORWARD_ENVIRONMENT", "", kNetwork,
+     "Variables, separated by commas, that other machines get although they belong to a machine, "
+     "such as CUDA_VISIBLE_DEVICES."},
+    {"--network-interface --network-interfaces", "NAMES", "MUSTER_NETWORK_INTERFACE",
+     "what leads to the other side", kNetwork,
+     "Names of interfaces, or addresses, separated by commas: every host uses the first one that "
+     "it has.", FlagUse::kServed, "HOROVOD_GLOO_IFACE"},
+    {"--address-family", "any|ipv4|ipv6", "MUSTER_ADDRESS_FAMILY", "any", kNetwork,
+     "Which addresses the hosts use among each other."},
+    {"--port-range", "LO-HI", "MUSTER_PORT_RANGE", "any port", kNetwork,
+     "Ports for everything that listens, on every host: driver and workers."},
 
     {"--start-timeout", "SECONDS", "HOROVOD_START_TIMEOUT", "30", kLimits,
      "From the first spawn: then the world forms with the workers that are ready, if -np or, in an "
@@ -89,12 +120,6 @@ constexpr Flag kFlags[] = {
      "Gloo is always used.", FlagUse::kInert, "HOROVOD_CONTROLLER", "gloo"},
     {"--disable-cache", "", "", "", kInert,
      "There is no cache of start-up checks.", FlagUse::kInert},
-    {"-p --ssh-port", "PORT", "", "", kInert,
-     "Remote hosts are not served yet.", FlagUse::kInert},
-    {"-i --ssh-identity-file", "FILE", "", "", kInert,
-     "Remote hosts are not served yet.", FlagUse::kInert},
-    {"--network-interface --network-interfaces", "NAMES", "", "", kInert,
-     "Remote hosts are not served yet.", FlagUse::kInert, "HOROVOD_GLOO_IFACE"},
     {"--fusion-threshold-mb", "MB", "", "", kInert,
      "Size of the fusion buffer.", FlagUse::kInert, "HOROVOD_FUSION_THRESHOLD"},
     {"--cycle-time-ms", "MS", "", "", kInert,
@@ -164,12 +189,61 @@ constexpr Flag kFlags[] = {
      "configuration files are not read yet; give the settings as flags or HOROVOD_* variables",
      FlagUse::kRefused},
 };
+
+constexpr Flag kAgentFlags[] = {
+    {"--join", "ADDRESSES", "", "", kAgentJoin,
+     "Where the driver may be: ADDRESS:PORT, several separated by commas; the first one that "
+     "answers counts."},
+    {"--slots", "N", "MUSTER_AGENT_SLOTS", "1", kAgentJoin,
+     "Room for this many workers."},
+    {"--host", "NAME", "MUSTER_AGENT_HOST", "this machine's name", kAgentJoin,
+     "The name of this host in the job."},
+    {"--secret-file", "FILE", "MUSTER_SECRET_FILE", "", kAgentJoin,
+     "Holds the job's secret. Required."},
+    {"--join-timeout", "SECONDS", "MUSTER_JOIN_TIMEOUT", "300", kAgentJoin,
+     "How long to wait for a driver that takes this host."},
+    {"--network-interface --network-interfaces", "NAMES", "MUSTER_NETWORK_INTERFACE",
+     "what leads to the driver", kAgentJoin,
+     "Names of interfaces, or addresses, separated by commas: workers listen at the first one that "
+     "there is."},
+    {"--log-level", "LEVEL", "HOROVOD_LOG_LEVEL", "WARNING", kAgentJoin,
+     "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL."},
+    {"-h --help", "", "", "", kAgentJoin, "Print this text and exit."},
+};
 // clang-format on
 
 }  // namespace
 
+const FlagTable& RunFlags() {
+  static constexpr FlagTable kTable{
+      kFlags,
+      "Runs a command as a job of many workers.",
+      "Usage: muster run [flags] command [arguments]\n"
+      "       horovodrun [flags] command [arguments]\n",
+      "Each flag but the last four groups may also be given by the variable in brackets; a flag "
+      "counts\nmore than its variable. Flags may be cut short (--slots 4) while that is "
+      "unambiguous. All that\nfollows the first word that is no flag is the command.\n\n"
+      "Exit codes: 0 success; 2 usage; 75 not enough slots in time; 76 a limit reached; 77 all "
+      "slots set\naside; 78 the first discovery failed; 79 the state was lost; 128+N stopped by "
+      "signal N; else that\nof the worker that failed first."};
+  return kTable;
+}
+
+const FlagTable& AgentFlags() {
+  static constexpr FlagTable kTable{
+      kAgentFlags,
+      "Serves one host of a job: starts its workers and watches them. Without --join it is started "
+      "by\nmuster run and reads from standard input what it is to do.",
+      "Usage: muster agent --join ADDRESS:PORT [flags]\n",
+      "Start the job with muster run --accept-agents PORT and the same secret. A flag counts more "
+      "than\nits variable.\n\n"
+      "Exit codes: 0 the job has ended or did not need this host any more; 2 usage; else a failure "
+      "that\nstandard error names."};
+  return kTable;
+}
+
 std::span<const Flag> AllFlags() {
-  return kFlags;
+  return RunFlags().flags;
 }
 
 std::string_view ShownName(const Flag& flag) {
@@ -186,8 +260,8 @@ std::string_view LongName(const Flag& flag) {
   return found;
 }
 
-const Flag* FindFlag(std::string_view name) {
-  for (const Flag& flag : kFlags) {
+const Flag* FindFlag(std::string_view name, const FlagTable& table) {
+  for (const Flag& flag : table.flags) {
     bool found = false;
     ForEachWord(flag.names, [&](std::string_view spelling) { found |= spelling == name; });
     if (found) {

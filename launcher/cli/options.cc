@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <string_view>
 
 #include "common/version.h"
 #include "discovery/host_list.h"
+#include "launcher/cli/agent_command.h"
 #include "launcher/cli/argv_rewrite.h"
 #include "launcher/cli/flag_values.h"
+#include "launcher/cli/network_flags.h"
 #include "launcher/cli/typed_values.h"
 #include "launcher/cli/worker_variables.h"
 
@@ -24,9 +25,6 @@ constexpr double kCooldownMin = 0.1;
 constexpr double kCooldownMax = 3600;
 constexpr size_t kCommandShownMax = 200;
 constexpr int kUsageError = 2;
-
-constexpr std::array<std::string_view, 6> kLogLevels{
-    "TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"};
 
 std::string Join(const std::vector<std::string>& words, const char* separator) {
   std::string text;
@@ -123,21 +121,11 @@ void ReadStall(const FlagValues& values, TypedValues& typed, RunOptions& options
   }
 }
 
-std::string UpperCase(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
-    return static_cast<char>(std::toupper(c));
-  });
-  return text;
-}
-
 void ReadOutput(const FlagValues& values, TypedValues& typed, RunOptions& options) {
   options.output_filename = typed.Text("--output-filename").value_or("");
   options.prefix_timestamp = values.Has("--prefix-output-with-timestamp");
   options.verbose = values.Has("--verbose");
-  options.log_level = UpperCase(typed.Text("--log-level").value_or("WARNING"));
-  if (std::find(kLogLevels.begin(), kLogLevels.end(), options.log_level) == kLogLevels.end()) {
-    typed.Refuse("--log-level", "must be TRACE, DEBUG, INFO, WARNING, ERROR or FATAL");
-  }
+  options.log_level = ReadLogLevel(typed);
   if (options.verbose && !values.HasFlag("--log-level")) {
     options.log_level = "INFO";
   }
@@ -145,9 +133,10 @@ void ReadOutput(const FlagValues& values, TypedValues& typed, RunOptions& option
 
 // ---------------------------------------------------------------- hosts
 
-constexpr std::array<std::string_view, 3> kHostFlags{"-H", "--hostfile", "--host-discovery-script"};
+constexpr std::array<std::string_view, 4> kHostFlags{
+    "-H", "--hostfile", "--host-discovery-script", "--accept-agents"};
 
-// A flag overrides the variables of the other two as well as its own.
+// A flag overrides the variables of the others as well as its own.
 Status CheckOneHostFlag(FlagValues& values) {
   const bool by_flag = std::any_of(kHostFlags.begin(),
                                    kHostFlags.end(),
@@ -185,8 +174,22 @@ void ReadHosts(TypedValues& typed, RunOptions& options) {
     }
     options.hosts = std::move(list.value().hosts);
     options.warnings = std::move(list.value().warnings);
-  } else if (options.script.empty() && options.hostfile.empty()) {
+  } else if (options.script.empty() && options.hostfile.empty() && !options.accept_agents_port) {
     options.hosts = {{HostId{"localhost"}, options.membership.np_start}};
+  }
+}
+
+// With agents that the driver starts itself, a random secret is the better one.
+void ReadAccept(TypedValues& typed, RunOptions& options) {
+  const auto port = typed.Count("--accept-agents", 0, kPortMax);
+  if (!port) {
+    return;
+  }
+  options.accept_agents_port = static_cast<uint16_t>(*port);
+  options.secret_file = typed.Text("--secret-file").value_or("");
+  if (options.secret_file.empty()) {
+    typed.Refuse("--accept-agents",
+                 "needs --secret-file or MUSTER_SECRET_FILE: the secret that the agents know too");
   }
 }
 
@@ -216,6 +219,15 @@ void WarnOfFlags(const FlagValues& values, RunOptions& options) {
                                  " has no effect: " + std::string(flag.help));
     }
   }
+  if (values.HasFlag("--secret-file") && !options.accept_agents_port) {
+    options.warnings.emplace_back("--secret-file has no effect without --accept-agents");
+  }
+  for (const char* name : {"--ssh-port", "--ssh-identity-file", "--strict-host-key-checking"}) {
+    if (values.HasFlag(name) && !options.remote_shell.rsh_agent.empty()) {
+      options.warnings.push_back(std::string(name) + " has no effect: agents are started by " +
+                                 options.remote_shell.rsh_agent + ", not ssh");
+    }
+  }
   if (options.membership.elastic) {
     return;
   }
@@ -239,7 +251,7 @@ std::string BuiltinText(const Flag& flag, const RunOptions& options) {
     return np;
   }
   if (LongName(flag) == "--hosts") {
-    return options.script.empty() && options.hostfile.empty() ? "localhost:" + np : "";
+    return options.hosts.empty() ? "" : "localhost:" + np;
   }
   return std::string(flag.builtin);
 }
@@ -283,14 +295,19 @@ Result<RunOptions> MakeOptions(FlagValues values, std::vector<std::string> comma
   }
   RunOptions options;
   options.command = std::move(command);
-  options.membership.elastic = values.Has("--host-discovery-script") || values.Has("--min-np");
+  options.membership.elastic = values.Has("--host-discovery-script") ||
+                               values.Has("--accept-agents") || values.Has("--min-np");
   TypedValues typed(values);
   ReadSizes(typed, options);
+  ReadAccept(typed, options);
   ReadHosts(typed, options);
+  options.network = ReadNetwork(typed);
+  options.remote_shell = ReadRemoteShell(values, typed);
+  options.forward_environment = ReadForwarded(typed);
   ReadLimits(values, typed, options);
   ReadStall(values, typed, options);
   ReadOutput(values, typed, options);
-  options.worker_environment = WorkerVariables(values, typed);
+  options.worker_environment = WorkerVariables(values, options.network.interfaces, typed);
   if (!typed.status().ok()) {
     return typed.status();
   }
@@ -379,10 +396,7 @@ Parsed ParseCommandLine(const std::vector<std::string>& argv,
     return ParseRun({words.begin() + 1, words.end()}, environment);
   }
   if (command == "agent") {
-    if (words.size() > 1) {
-      return UsageError("muster agent takes no arguments: all comes on its standard input");
-    }
-    return AgentCommand{};
+    return ParseAgent({words.begin() + 1, words.end()}, environment);
   }
   if (command.empty()) {
     return UsageError("say what to do: muster run, or muster agent");

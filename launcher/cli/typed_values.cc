@@ -1,5 +1,8 @@
 #include "launcher/cli/typed_values.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <sstream>
@@ -8,6 +11,8 @@ namespace muster::launcher {
 namespace {
 
 constexpr int kMicroseconds = 1'000'000;
+constexpr std::array<std::string_view, 6> kLogLevels{
+    "TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"};
 
 std::string Join(const std::vector<std::string>& words) {
   std::string text;
@@ -18,6 +23,17 @@ std::string Join(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+std::string ReadLogLevel(TypedValues& typed) {
+  std::string level = typed.Text("--log-level").value_or("WARNING");
+  std::transform(level.begin(), level.end(), level.begin(), [](unsigned char c) {
+    return static_cast<char>(std::toupper(c));
+  });
+  if (std::find(kLogLevels.begin(), kLogLevels.end(), level) == kLogLevels.end()) {
+    typed.Refuse("--log-level", "must be TRACE, DEBUG, INFO, WARNING, ERROR or FATAL");
+  }
+  return level;
+}
 
 std::optional<double> ParseNumber(std::string_view text) {
   double number = 0;
@@ -88,7 +104,7 @@ void TypedValues::Refuse(std::string_view name, const std::string& why) {
     return;
   }
   const GivenValue* given = values_.Find(name);
-  const std::string shown(ShownName(*FindFlag(name)));
+  const std::string shown(ShownName(*FindFlag(name, values_.table())));
   const std::string values = given == nullptr ? "" : Join(given->values);
   if (given != nullptr && !given->environment.empty()) {
     status_ = Status::Invalid(given->environment + "=" + values.substr(values.empty() ? 0 : 1) +

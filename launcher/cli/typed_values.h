@@ -36,6 +36,9 @@ class TypedValues {
   Status status_;
 };
 
+/// --log-level in upper case, WARNING if it is not given; another word is refused.
+std::string ReadLogLevel(TypedValues& typed);
+
 /// A plain decimal number that is all of `text`.
 std::optional<double> ParseNumber(std::string_view text);
 

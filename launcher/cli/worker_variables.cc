@@ -2,12 +2,13 @@
 
 #include <cstdint>
 
+#include "common/address.h"
+
 namespace muster::launcher {
 namespace {
 
 constexpr double kNumberMax = 1e9;
 constexpr uint32_t kCountMax = 1'000'000'000;
-constexpr uint32_t kPortMax = 65535;
 constexpr uint32_t kMegabytesMax = 1 << 20;
 
 void CheckNumbers(TypedValues& typed) {
@@ -21,12 +22,29 @@ void CheckNumbers(TypedValues& typed) {
   }
   [[maybe_unused]] const auto cycle = typed.Number("--cycle-time-ms", 0, kNumberMax);
   [[maybe_unused]] const auto noise = typed.Number("--autotune-gaussian-process-noise", 0, 1);
-  [[maybe_unused]] const auto port = typed.Count("--ssh-port", 1, kPortMax);
+}
+
+// Names only: the libraries that read these know no addresses there.
+void SetInterfaces(const std::vector<std::string>& interfaces,
+                   std::map<std::string, std::string>& variables) {
+  std::string names;
+  for (const std::string& candidate : interfaces) {
+    if (FamilyOf(candidate) == 0) {
+      names += (names.empty() ? "" : ",") + candidate;
+    }
+  }
+  variables.erase("HOROVOD_GLOO_IFACE");
+  if (!names.empty()) {
+    variables["NCCL_SOCKET_IFNAME"] = names;
+    variables["HOROVOD_GLOO_IFACE"] = names.substr(0, names.find(','));
+  }
 }
 
 }  // namespace
 
-std::map<std::string, std::string> WorkerVariables(const FlagValues& values, TypedValues& typed) {
+std::map<std::string, std::string> WorkerVariables(const FlagValues& values,
+                                                   const std::vector<std::string>& interfaces,
+                                                   TypedValues& typed) {
   std::map<std::string, std::string> variables;
   for (const Flag& flag : AllFlags()) {
     if (flag.worker_variable.empty() || !values.HasFlag(LongName(flag))) {
@@ -43,11 +61,7 @@ std::map<std::string, std::string> WorkerVariables(const FlagValues& values, Typ
   if (values.HasFlag("--gloo")) {
     variables["HOROVOD_CPU_OPERATIONS"] = "gloo";
   }
-  if (const GivenValue* names = values.Find("--network-interface")) {
-    const std::string& all = names->values[0];
-    variables["NCCL_SOCKET_IFNAME"] = all;
-    variables["HOROVOD_GLOO_IFACE"] = all.substr(0, all.find(','));
-  }
+  SetInterfaces(interfaces, variables);
   if (!values.HasFlag("--autotune")) {
     variables.erase("HOROVOD_AUTOTUNE_LOG");
   }

@@ -5,13 +5,16 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "launcher/cli/flag_values.h"
 #include "launcher/cli/typed_values.h"
 
 namespace muster::launcher {
 
-/// Bad numbers are refused through `typed`.
-std::map<std::string, std::string> WorkerVariables(const FlagValues& values, TypedValues& typed);
+/// `interfaces` as ReadInterfaces gives them. Bad numbers are refused through `typed`.
+std::map<std::string, std::string> WorkerVariables(const FlagValues& values,
+                                                   const std::vector<std::string>& interfaces,
+                                                   TypedValues& typed);
 
 }  // namespace muster::launcher

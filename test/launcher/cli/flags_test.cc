@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <string>
@@ -16,9 +17,12 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
+const FlagTable* const kTables[] = {&RunFlags(), &AgentFlags()};
+
 TEST_CASE("flags have spellings of their own, and a long one for the parser") {
+  const FlagTable& table = *GENERATE(from_range(std::begin(kTables), std::end(kTables)));
   std::set<std::string> seen;
-  for (const Flag& flag : AllFlags()) {
+  for (const Flag& flag : table.flags) {
     CAPTURE(flag.names);
     ForEachWord(flag.names, [&seen](std::string_view name) {
       CHECK(name.starts_with("-"));
@@ -27,7 +31,7 @@ TEST_CASE("flags have spellings of their own, and a long one for the parser") {
     CHECK(LongName(flag).size() > 2);
     CHECK_FALSE(flag.help.empty());
     CHECK_FALSE(flag.group.empty());
-    CHECK(FindFlag(ShownName(flag)) == &flag);
+    CHECK(FindFlag(ShownName(flag), table) == &flag);
   }
 }
 
@@ -117,9 +121,18 @@ TEST_CASE("flags of horovodrun are all known") {
   }
 }
 
-TEST_CASE("flags stand in docs/flags.md with spelling, use, default and variables") {
+// The part of the page that the table of the command is in.
+std::string DocsOf(const FlagTable& table) {
   const std::string page = ReadFile(MUSTER_DOCS "/flags.md");
-  for (const Flag& flag : AllFlags()) {
+  const size_t agent = page.find("\n## Flags of muster agent");
+  REQUIRE(agent != std::string::npos);
+  return &table == &AgentFlags() ? page.substr(agent) : page.substr(0, agent);
+}
+
+TEST_CASE("flags stand in docs/flags.md with spelling, use, default and variables") {
+  const FlagTable& table = *GENERATE(from_range(std::begin(kTables), std::end(kTables)));
+  const std::string page = DocsOf(table);
+  for (const Flag& flag : table.flags) {
     const size_t begin = page.find("| `" + std::string(ShownName(flag)) + "`");
     CAPTURE(flag.names);
     REQUIRE(begin != std::string::npos);
@@ -132,15 +145,18 @@ TEST_CASE("flags stand in docs/flags.md with spelling, use, default and variable
                             : flag.use == FlagUse::kInert ? "| inert |"
                                                           : "| refused |";
     CHECK(row.find(use) != std::string::npos);
-    CHECK(row.find(flag.environment) != std::string::npos);
+    ForEachWord(flag.environment, [&row](std::string_view name) {
+      CHECK(row.find("`" + std::string(name) + "`") != std::string::npos);
+    });
     CHECK(row.find(flag.worker_variable) != std::string::npos);
     CHECK(row.find("| " + std::string(flag.builtin)) != std::string::npos);
   }
 }
 
 TEST_CASE("flags that set constants stand in docs/constants.md") {
+  const FlagTable& table = *GENERATE(from_range(std::begin(kTables), std::end(kTables)));
   const std::string page = ReadFile(MUSTER_DOCS "/constants.md");
-  for (const Flag& flag : AllFlags()) {
+  for (const Flag& flag : table.flags) {
     if (flag.use == FlagUse::kServed && flag.values == "SECONDS") {
       CAPTURE(flag.names);
       CHECK(page.find("`" + std::string(ShownName(flag)) + "`") != std::string::npos);

@@ -64,7 +64,7 @@ TEST_CASE("command line under the name horovodrun is muster run") {
   }
 }
 
-TEST_CASE("command line knows the agent, which takes no arguments") {
+TEST_CASE("command line knows the agent, which takes flags only") {
   CHECK(std::holds_alternative<AgentCommand>(ParseAs("muster", {"agent"})));
   CHECK(std::get<PrintAndExit>(ParseAs("muster", {"agent", "x"})).code == 2);
 }
@@ -370,6 +370,17 @@ TEST_CASE("flag counts more than environment, and that more than the built-in va
       {"--discovery-timeout", "MUSTER_DISCOVERY_TIMEOUT", "5"},
       {"--start-timeout", "HOROVOD_START_TIMEOUT", "5"},
       {"--elastic-timeout", "HOROVOD_ELASTIC_TIMEOUT", "5"},
+      {"--accept-agents", "MUSTER_ACCEPT_AGENTS", "5"},
+      {"-p", "MUSTER_SSH_PORT", "22"},
+      {"-i", "MUSTER_SSH_IDENTITY_FILE", "key"},
+      {"--strict-host-key-checking", "MUSTER_STRICT_HOST_KEY_CHECKING", "no"},
+      {"--rsh-agent", "MUSTER_RSH_AGENT", "rsh"},
+      {"--rsh-agent", "OMPI_MCA_plm_rsh_agent", "rsh"},
+      {"--remote-muster", "MUSTER_REMOTE_MUSTER", "/muster"},
+      {"--forward-environment", "MUSTER_FORWARD_ENVIRONMENT", "A"},
+      {"--network-interface", "MUSTER_NETWORK_INTERFACE", "lo"},
+      {"--address-family", "MUSTER_ADDRESS_FAMILY", "ipv6"},
+      {"--port-range", "MUSTER_PORT_RANGE", "5"},
       {"--grace", "MUSTER_GRACE", "5"},
       {"--driver-grace", "MUSTER_DRIVER_GRACE", "5"},
       {"--reset-limit", "MUSTER_RESET_LIMIT", "5"},
@@ -390,12 +401,13 @@ TEST_CASE("flag counts more than environment, and that more than the built-in va
   } else if (variable == "MUSTER_MIN_NP") {
     bare.erase(bare.begin() + 2, bare.begin() + 4);
   }
-  CHECK(SettingOf(Run(bare, {variable + "=" + value}), tunable.flag) ==
+  const std::string secret = "MUSTER_SECRET_FILE=/secret";  // For --accept-agents.
+  CHECK(SettingOf(Run(bare, {variable + "=" + value, secret}), tunable.flag) ==
         value + " (environment " + variable + ")");
   Words flagged = bare;
   flagged.insert(flagged.begin(), {tunable.flag, value});
   const std::string other = variable + "=4";
-  CHECK(SettingOf(Run(flagged, {other}), tunable.flag) == value + " (flag)");
+  CHECK(SettingOf(Run(flagged, {other, secret}), tunable.flag) == value + " (flag)");
   CHECK_THAT(SettingOf(Run(base, {variable + "="}), tunable.flag),
              !Contains("environment"));  // Empty is absent.
 }
@@ -457,8 +469,6 @@ TEST_CASE("inert flags set their variable and warn once") {
       {{"--thread-affinity", "0,2"}, "HOROVOD_THREAD_AFFINITY", "0,2"},
       {{"--gloo-timeout-seconds", "60"}, "HOROVOD_GLOO_TIMEOUT_SECONDS", "60"},
       {{"--log-hide-timestamp"}, "HOROVOD_LOG_HIDE_TIME", "1"},
-      {{"--network-interface", "eth0,eth1"}, "HOROVOD_GLOO_IFACE", "eth0"},
-      {{"--network-interface", "eth0,eth1"}, "NCCL_SOCKET_IFNAME", "eth0,eth1"},
   }));
   Words words = inert.words;
   words.insert(words.end(), {"-np", "2", "w"});
@@ -473,8 +483,6 @@ TEST_CASE("inert flags set their variable and warn once") {
 
 TEST_CASE("flags without a variable are accepted with a warning") {
   for (const Words& flag : {Words{"--disable-cache"},
-                            Words{"-p", "22"},
-                            Words{"-i", "key"},
                             Words{"--mpi-args", "-x A"},
                             Words{"--binding-args=--bind-to none"}}) {
     Words words = flag;
@@ -483,12 +491,6 @@ TEST_CASE("flags without a variable are accepted with a warning") {
     CHECK(options.warnings.size() == 1);
     CHECK(options.worker_environment.empty());
   }
-}
-
-TEST_CASE("a repeated --network-interface adds up") {
-  const RunOptions options =
-      Run({"--network-interface", "a", "--network-interfaces", "b,c", "-np", "2", "w"});
-  CHECK(options.worker_environment.at("NCCL_SOCKET_IFNAME") == "a,b,c");
 }
 
 TEST_CASE("files of tuner and timeline marks count only with tuner and timeline") {
