@@ -50,7 +50,9 @@ bool IsIpv6(std::string_view text) {
   }
   const std::string address(text.substr(0, percent));
   in6_addr parsed{};
-  return address.size() < INET6_ADDRSTRLEN && ::inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
+  // inet_pton would stop at a zero byte and take what is behind it for a part of the name.
+  return address.size() < INET6_ADDRSTRLEN && address.find('\0') == std::string::npos &&
+         ::inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
 }
 
 Result<uint32_t> ParseSlots(std::string_view entry, std::string_view digits) {
