@@ -1,4 +1,4 @@
-"""User cases 10, 11, 65, 76 to 82, 84 and 89: addresses, names, ports, interfaces, descriptors."""
+"""User cases 10, 11, 12, 65, 76 to 82, 84 and 89: addresses, names, ports, interfaces, descriptors."""
 
 import os
 import re
@@ -58,6 +58,35 @@ class Names(netns.NetworkTest):
         self.network.set_hosts_file("driver", "::1 both\n127.0.0.1 both\n127.0.0.1 four\n")
         job = self.run_on("both:1\nfour:1", 2)
         self.assertEqual({e.host for e in job.events("init")}, {"both", "four"})
+
+
+class Hostfile(harness.JobTest):
+    """Case 12."""
+
+    TEXT = "# c\n\nlocalhost slots=2\n127.0.0.1:1\n"
+
+    def start(self, text):
+        job = harness.Job(elastic=False, np=3, worker=SHORT)
+        self.addCleanup(lambda: job.close(keep=self._failed()))
+        path = os.path.join(job.folder, "hostfile")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        place = job.argv.index(harness.WORKER)
+        job.argv[place:place] = ["--hostfile", path]
+        return job.start(), path
+
+    def test_both_forms_comments_and_blank_lines(self):
+        job, _ = self.start(self.TEXT)
+        self.assert_clean(job)
+        sizes = {(e.host, e.local_size) for e in job.logged("entry")}
+        self.assertEqual(sizes, {("localhost", 2), ("127.0.0.1", 1)}, job.report())
+
+    def test_an_unknown_count_is_an_error_that_names_the_line(self):
+        job, path = self.start(self.TEXT + "localhost slots=two\n")
+        code = job.wait_exit()
+        self.assertNotEqual(code, 0)
+        self.assert_clean(job, code=code)
+        self.assertIn(f"{path}:5", job.stderr())
 
 
 class OnlyIpv6OnLoopback(netns.NetworkTest):
