@@ -3,6 +3,8 @@
 // Time as a value. Everything that decides takes an Instant as an argument; only the
 // daemons' edges read a Clock.
 
+#include <time.h>
+
 #include <chrono>
 
 namespace muster {
@@ -21,6 +23,17 @@ class SteadyClock final : public Clock {
  public:
   Instant Now() const override {
     return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
+  }
+};
+
+/// CLOCK_BOOTTIME: goes on while the machine is suspended. For leases, which others count too.
+class BootClock final : public Clock {
+ public:
+  Instant Now() const override {
+    timespec now{};
+    ::clock_gettime(CLOCK_BOOTTIME, &now);
+    return Instant(std::chrono::seconds(now.tv_sec) +
+                   std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(now.tv_nsec)));
   }
 };
 

@@ -10,12 +10,16 @@
 
 #include "common/log.h"
 #include "common/process.h"
+#include "common/secret.h"
 #include "launcher/agent/agent_main.h"
 #include "launcher/cli/options.h"
 #include "launcher/driver/driver.h"
+#include "launcher/security/secret_file.h"
 
 namespace muster::launcher {
 namespace {
+
+constexpr size_t kSecretBytes = 32;
 
 int Start(const PrintAndExit& text) {
   std::FILE* where = text.code == 0 ? stdout : stderr;
@@ -23,8 +27,8 @@ int Start(const PrintAndExit& text) {
   return text.code;
 }
 
-int Start(const AgentCommand& /*command*/) {
-  return RunAgent();
+int Start(const AgentCommand& command) {
+  return command.join ? RunJoinedAgent(*command.join) : RunAgent();
 }
 
 int Start(const RunOptions& options) {
@@ -32,8 +36,15 @@ int Start(const RunOptions& options) {
   if (const Status log = InitLog("driver", options.log_level); !log.ok()) {
     return Start(PrintAndExit{"muster: " + log.message() + "\n", 2});
   }
-  LocalAgentLauncher launcher;
-  Driver driver(options, launcher);
+  std::string secret = RandomHex(kSecretBytes);
+  if (!options.secret_file.empty()) {
+    Result<std::string> given = ReadSecretFile(options.secret_file);
+    if (!given.ok()) {
+      return Start(PrintAndExit{"muster: " + given.status().message() + "\n", 2});
+    }
+    secret = std::move(given).value();
+  }
+  Driver driver(options, std::move(secret));
   return driver.Run();
 }
 

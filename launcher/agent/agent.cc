@@ -6,6 +6,7 @@
 #include <fstream>
 #include <utility>
 
+#include "common/address.h"
 #include "common/log.h"
 #include "common/secret.h"
 #include "common/version.h"
@@ -31,10 +32,7 @@ std::string BootId() {
 
 }  // namespace
 
-Agent::Agent(Loop& loop,
-             AgentOptions options,
-             std::shared_ptr<grpc::Channel> channel,
-             Callbacks callbacks)
+Agent::Agent(Loop& loop, AgentOptions options, DriverSession::Options driver, Callbacks callbacks)
     : loop_(loop),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
@@ -49,12 +47,12 @@ Agent::Agent(Loop& loop,
                   OnWorkerReport(stream, report);
                 },
                 [this](StreamId stream) { OnStreamBroken(stream); }}),
-      output_(channel, options_.secret, options_.host),
       driver_(loop,
-              channel,
-              options_.secret,
+              driver,
               {[this](const v1::AgentOrder& order) { OnOrder(order); },
-               [this](const Status& status) { OnDriverBroken(status); }}),
+               [this](std::shared_ptr<grpc::Channel> channel) { OnConnected(std::move(channel)); },
+               [this](const Status& status) { OnSessionEnded(status); }}),
+      output_({driver.secret, driver_.id(), options_.host, driver.remote}),
       watch_([this, alive = std::weak_ptr<bool>(alive_)](uint64_t key, AliveState state) {
         loop_.Post([this, alive, key, state] {
           if (!alive.expired()) {
@@ -77,13 +75,16 @@ Status Agent::Start() {
   hello.set_protocol(kProtocolVersion);
   hello.set_pid(static_cast<uint64_t>(::getpid()));
   hello.set_boot_id(BootId());
-  driver_.Start(hello);
+  hello.set_slots(options_.slots);
+  driver_.Start(std::move(hello));
   After(kSummaryInterval, [this] { SendSummary(); });
   return Status::Ok();
 }
 
 void Agent::RequestDrain() {
-  if (!std::exchange(drain_requested_, true)) {
+  if (!welcomed_) {
+    callbacks_.finished();  // No driver knows of it yet.
+  } else if (!std::exchange(drain_requested_, true)) {
     v1::AgentReport report;
     report.mutable_drain_requested();
     driver_.Send(std::move(report));
@@ -120,8 +121,11 @@ void Agent::OnOrder(const v1::AgentOrder& order) {
       return Perform(order.stop_agent());
     case v1::AgentOrder::kSignalWorkers:
       return Perform(order.signal_workers());
+    case v1::AgentOrder::kOpenListeners:
+      return Perform(order.open_listeners());
     case v1::AgentOrder::kSummaryAck:
-      return;  // Carries the lease of agents across a network; a local one goes by its lifeline.
+    case v1::AgentOrder::kResumed:
+      return;  // The session's own.
     case v1::AgentOrder::ORDER_NOT_SET:
       spdlog::error("the driver sent an order that this agent does not know");
       return;
@@ -131,6 +135,13 @@ void Agent::OnOrder(const v1::AgentOrder& order) {
 void Agent::Perform(const v1::Welcome& welcome) {
   welcome_ = welcome;
   welcomed_ = true;
+  driver_.SetGrace(std::chrono::milliseconds(welcome.driver_grace_ms()));
+  for (const v1::Address& address : welcome.listen()) {
+    listen_.push_back(address.literal());
+  }
+  if (!driver_.own_address().empty()) {
+    listen_ = {JoinAddress(driver_.own_address(), 0)};
+  }
 }
 
 void Agent::Perform(const v1::SpawnWorker& order) {
@@ -170,7 +181,13 @@ Result<pid_t> Agent::StartProcess(const v1::SpawnWorker& order, const std::strin
   spawn.argv.assign(welcome_.argv().begin(), welcome_.argv().end());
   spawn.environment =
       WorkerEnvironment(welcome_,
-                        {options_.host, options_.job, options_.directory, key, id, order.slot()},
+                        {options_.host,
+                         options_.job,
+                         options_.directory,
+                         key,
+                         id,
+                         order.slot(),
+                         listen_},
                         order.provisional());
   spawn.directory = welcome_.directory();
   spawn.stdout_fd = out.value().write.get();
@@ -324,6 +341,22 @@ void Agent::Perform(const v1::SignalWorkers& order) {
   }
 }
 
+// Those that have not joined yet learn of it when they do.
+void Agent::Perform(const v1::OpenListeners& order) {
+  const std::string& literal = order.address().literal();
+  listen_.push_back(literal);
+  std::set<Incarnation>& waiting = opening_[literal];
+  for (const auto& [id, worker] : workers_) {
+    if (worker.phase == Phase::kJoined && worker.stream.value != 0) {
+      v1::WorkerOrder listen;
+      *listen.mutable_listen()->mutable_address() = order.address();
+      Tell(id, std::move(listen));
+      waiting.insert(id);
+    }
+  }
+  StopAwaitingListener({});
+}
+
 // ---------------------------------------------------------------- helpers
 
 Agent::Worker* Agent::Find(Incarnation id) {
@@ -346,12 +379,10 @@ void Agent::After(Duration delay, Loop::Callback callback) {
 }
 
 void Agent::SendSummary() {
-  v1::AgentReport report;
-  v1::AgentSummary& summary = *report.mutable_summary();
-  summary.set_sequence(++summary_sequence_);
+  v1::AgentSummary summary;
   summary.set_workers_starved(LoseTheSilent());
   summary.set_workers_alive(static_cast<uint32_t>(workers_.size()));
-  driver_.Send(std::move(report));
+  driver_.SendSummary(std::move(summary));
   After(kSummaryInterval, [this] { SendSummary(); });
 }
 
@@ -384,7 +415,11 @@ void Agent::Finish() {
   });
 }
 
-void Agent::OnDriverBroken(const Status& status) {
+void Agent::OnConnected(std::shared_ptr<grpc::Channel> channel) {
+  output_.Connect(std::move(channel));
+}
+
+void Agent::OnSessionEnded(const Status& status) {
   if (std::exchange(finished_, true)) {
     return;
   }

@@ -6,21 +6,21 @@
 // Threads: everything on the loop thread. gRPC's threads, the watch of the robust mutexes and the
 // output forwarder only post to it. Nothing here waits for a worker or for the driver.
 
-#include <grpcpp/channel.h>
-
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/ids.h"
 #include "common/loop.h"
 #include "common/process.h"
 #include "common/status.h"
 #include "launcher/agent/alive_watch.h"
-#include "launcher/agent/driver_link.h"
+#include "launcher/agent/driver_session.h"
 #include "launcher/agent/output_forwarder.h"
 #include "launcher/agent/page_server.h"
 #include "launcher/agent/process_table.h"
@@ -34,22 +34,19 @@ namespace muster::launcher {
 struct AgentOptions {
   std::string host;
   std::string job;
-  std::string secret;
   std::string directory;           // Of the sockets; exists, mode 0700.
   uint64_t worker_open_files = 0;  // Soft limit of the workers' descriptors; 0: the agent's own.
+  uint32_t slots = 0;              // What an agent that dials in offers; else 0.
 };
 
 class Agent {
  public:
   struct Callbacks {
     std::function<void()> finished;  // After StopAgent: all workers gone, reports and output out.
-    std::function<void(const Status&)> abandoned;  // The driver's stream broke: end everything.
+    std::function<void(const Status&)> abandoned;  // The session ended before: end everything.
   };
 
-  Agent(Loop& loop,
-        AgentOptions options,
-        std::shared_ptr<grpc::Channel> channel,
-        Callbacks callbacks);
+  Agent(Loop& loop, AgentOptions options, DriverSession::Options driver, Callbacks callbacks);
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
@@ -60,6 +57,8 @@ class Agent {
   void OnChildSignal() { processes_.OnChildSignal(); }
   /// SIGTERM arrived: asks the driver, once, to drain this host.
   void RequestDrain();
+  /// A driver has taken it in.
+  bool welcomed() const { return welcomed_; }
 
  private:
   enum class Phase : uint8_t {
@@ -81,6 +80,8 @@ class Agent {
     PageClient client;                 // The process that has the page.
     SilenceJudge silence;
     StreamId stream;
+    // The driver hears of the join once the worker listens where all can reach it.
+    std::optional<v1::WorkerJoined> held_join;
     uint64_t generation = 0;  // Of the newest world it was told of.
   };
 
@@ -98,6 +99,7 @@ class Agent {
   void Perform(const v1::Admit& order);
   void Perform(const v1::StopAgent& order);
   void Perform(const v1::SignalWorkers& order);
+  void Perform(const v1::OpenListeners& order);
   void TellWorld(Incarnation id, const v1::FormWorld& order, const v1::Placement& placement);
   Result<pid_t> StartProcess(const v1::SpawnWorker& order, const std::string& key);
 
@@ -107,6 +109,10 @@ class Agent {
   void OnWorkerReport(StreamId stream, const v1::WorkerReport& report);
   void OnJoin(StreamId stream, const v1::WorkerReport::Join& join);
   grpc::Status CheckJoin(const v1::WorkerReport::Join& join) const;
+  void OnListening(Incarnation id, const v1::WorkerReport::Listening& listening);
+  void StopAwaitingListener(Incarnation id);
+  bool ListensEverywhere(const v1::WorkerReport::Join& join) const;
+  void ReportJoined(v1::WorkerJoined joined);
   void OnStreamBroken(StreamId stream);
   void OnAliveEnded(Incarnation id, AliveState state);
   void OnOwnerDied(Incarnation id, Worker& worker);
@@ -118,7 +124,8 @@ class Agent {
   void AfterLastReport(const Worker& worker, const Loop::Callback& report);
   void ReportBye(Incarnation id);
   void ReportExit(Incarnation id);
-  void OnDriverBroken(const Status& status);
+  void OnConnected(std::shared_ptr<grpc::Channel> channel);
+  void OnSessionEnded(const Status& status);
 
   bool IsNewcomer(const v1::SpawnWorker& order) const { return order.newcomer() || world_formed_; }
   Worker* Find(Incarnation id);
@@ -143,14 +150,16 @@ class Agent {
   bool stopping_ = false;
   bool flushing_ = false;
   bool finished_ = false;
-  uint64_t summary_sequence_ = 0;
+  std::vector<std::string> listen_;  // Literals with port 0; empty: loopback.
+  // By address: workers that were told to listen there and have not said so yet.
+  std::map<std::string, std::set<Incarnation>> opening_;
   std::map<Incarnation, Worker> workers_;  // Until they have exited.
   std::map<StreamId, Incarnation> streams_;
   LocalProcessTable processes_;
   PageServer pages_;
   WorkerService service_;
+  DriverSession driver_;
   OutputForwarder output_;
-  DriverLink driver_;
   AliveWatch watch_;
 };
 

@@ -16,12 +16,15 @@
 
 #include "common/log.h"
 #include "common/loop.h"
+#include "common/network.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/process_scan.h"
 #include "launcher/agent/socket_directory.h"
 
 namespace muster::launcher {
 namespace {
+
+constexpr int kExitUnfit = 2;  // This host lacks what the job asks for.
 
 // Each worker costs some six descriptors, so a few hundred exceed the usual soft limit. Gives the
 // limit as it was, which the workers get back: programs that close all descriptors up to it, or
@@ -41,13 +44,19 @@ uint64_t RaiseOpenFiles() {
 
 class AgentProcess {
  public:
-  AgentProcess(const v1::AgentBootstrap& bootstrap, std::string directory, UniqueFd reaper)
-      : bootstrap_(bootstrap), directory_(std::move(directory)), reaper_(std::move(reaper)) {}
+  AgentProcess(const v1::AgentBootstrap& bootstrap,
+               std::string directory,
+               UniqueFd reaper,
+               const std::optional<DialIn>& dial_in)
+      : bootstrap_(bootstrap),
+        directory_(std::move(directory)),
+        reaper_(std::move(reaper)),
+        dial_in_(dial_in) {}
 
   int Run() {
     if (Status status = Start(); !status.ok()) {
       spdlog::error("{}", status.message());
-      return kExitAbandoned;
+      return status.code() == StatusCode::kInvalid ? kExitUnfit : kExitAbandoned;
     }
     loop_.Run();
     agent_.reset();
@@ -59,32 +68,53 @@ class AgentProcess {
     const uint64_t worker_open_files = RaiseOpenFiles();
     WatchSignals();
     WatchLifelines();
-    const std::vector<std::string> literals = [this] {
-      std::vector<std::string> all;
-      for (const v1::Address& address : bootstrap_.driver()) {
-        all.push_back(address.literal());
-      }
-      return all;
-    }();
-    Result<std::shared_ptr<grpc::Channel>> channel = MakeDriverChannel(literals);
-    if (!channel.ok()) {
-      return channel.status();
+    Result<DriverSession::Options> driver = DriverOptions();
+    if (!driver.ok()) {
+      return driver.status();
     }
     agent_ = std::make_unique<Agent>(
         loop_,
         AgentOptions{bootstrap_.host(),
                      bootstrap_.job_id(),
-                     bootstrap_.secret(),
                      directory_,
-                     worker_open_files},
-        channel.value(),
+                     worker_open_files,
+                     dial_in_ ? dial_in_->slots : 0},
+        std::move(driver).value(),
         Agent::Callbacks{[this] { loop_.Stop(); },
-                         [this](const Status& status) {
-                           EndEverything(spdlog::level::warn,
-                                         "the stream to the driver broke" +
-                                             (status.ok() ? "" : ": " + status.message()));
-                         }});
+                         [this](const Status& status) { OnAbandoned(status); }});
     return agent_->Start();
+  }
+
+  Result<DriverSession::Options> DriverOptions() const {
+    DriverSession::Options options;
+    for (const v1::Address& address : bootstrap_.driver()) {
+      options.addresses.push_back(address.literal());
+    }
+    options.secret = bootstrap_.secret();
+    options.remote = bootstrap_.remote();
+    if (dial_in_) {
+      options.patience = dial_in_->patience;
+    }
+    if (options.remote && bootstrap_.network_interfaces_size() > 0) {
+      const std::vector<std::string> wanted(bootstrap_.network_interfaces().begin(),
+                                            bootstrap_.network_interfaces().end());
+      const Result<std::vector<std::string>> own =
+          ChooseAddresses(wanted, AddressFamily::kAny, LocalAddresses());
+      if (!own.ok()) {
+        return Status::Invalid("host " + bootstrap_.host() + ": " + own.status().message());
+      }
+      options.own_address = own.value().front();
+    }
+    return options;
+  }
+
+  void OnAbandoned(const Status& status) {
+    if (!agent_->welcomed()) {
+      spdlog::error("{}", status.message());
+      ::_exit(dial_in_ && status.code() == StatusCode::kTimeout ? kExitNoDriver : kExitAbandoned);
+    }
+    const std::string why = status.ok() ? "the driver ended the stream" : status.message();
+    EndEverything(spdlog::level::warn, why);
   }
 
   void WatchSignals() {
@@ -110,9 +140,11 @@ class AgentProcess {
 
   void WatchLifelines() {
     // Only the hang-up counts; it is not read, since the reaper has the same pipe.
-    loop_.Watch(STDIN_FILENO, EPOLLRDHUP, [this](uint32_t) {
-      EndEverything(spdlog::level::info, "the driver is gone");
-    });
+    if (!bootstrap_.remote()) {
+      loop_.Watch(STDIN_FILENO, EPOLLRDHUP, [this](uint32_t) {
+        EndEverything(spdlog::level::info, "the driver is gone");
+      });
+    }
     loop_.Watch(reaper_.get(), EPOLLIN, [this](uint32_t) {
       reaper_gone_ = true;
       EndEverything(spdlog::level::warn, "the first process of this agent is gone");
@@ -139,6 +171,7 @@ class AgentProcess {
   const v1::AgentBootstrap& bootstrap_;
   const std::string directory_;
   const UniqueFd reaper_;
+  const std::optional<DialIn> dial_in_;
   bool reaper_gone_ = false;
   UniqueFd signals_;
   Loop loop_;
@@ -149,10 +182,11 @@ class AgentProcess {
 
 int RunAgentProper(const v1::AgentBootstrap& bootstrap,
                    const std::string& directory,
-                   UniqueFd reaper) {
+                   UniqueFd reaper,
+                   const std::optional<DialIn>& dial_in) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::pthread_setname_np(::pthread_self(), "muster-agent");
-  return AgentProcess(bootstrap, directory, std::move(reaper)).Run();
+  return AgentProcess(bootstrap, directory, std::move(reaper), dial_in).Run();
 }
 
 }  // namespace muster::launcher

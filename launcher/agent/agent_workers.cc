@@ -2,9 +2,11 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "common/address.h"
 #include "common/log.h"
 #include "common/secret.h"
 #include "common/version.h"
@@ -66,6 +68,8 @@ void Agent::OnWorkerReport(StreamId stream, const v1::WorkerReport& report) {
   }
   if (report.has_bye()) {
     ReportBye(id);
+  } else if (report.has_listening()) {
+    OnListening(id, report.listening());
   } else if (std::optional<v1::AgentReport> relayed = RelayedReport(id, report)) {
     driver_.Send(std::move(*relayed));
   } else {
@@ -120,13 +124,67 @@ void Agent::OnJoin(StreamId stream, const v1::WorkerReport::Join& join) {
   joined.set_stall_warning_ms(welcome_.stall_warning_ms());
   joined.set_stall_shutdown_ms(welcome_.stall_shutdown_ms());
   joined.set_first_start(!worker.newcomer);
+  v1::WorkerJoined report;
+  report.set_incarnation(id.value);
+  report.set_pid(join.pid());
+  *report.mutable_addresses() = join.addresses();
+  if (ListensEverywhere(join)) {
+    ReportJoined(std::move(report));
+  } else {
+    worker.held_join = std::move(report);
+    for (const std::string& literal : listen_) {
+      joined.add_listen()->set_literal(literal);
+    }
+  }
   Tell(id, std::move(answer));
-  v1::AgentReport report;
-  report.mutable_worker_joined()->set_incarnation(id.value);
-  report.mutable_worker_joined()->set_pid(join.pid());
-  *report.mutable_worker_joined()->mutable_addresses() = join.addresses();
-  driver_.Send(std::move(report));
   watch_.Add(id.value, worker.page);
+}
+
+void Agent::ReportJoined(v1::WorkerJoined joined) {
+  v1::AgentReport report;
+  *report.mutable_worker_joined() = std::move(joined);
+  driver_.Send(std::move(report));
+}
+
+// True if it listens at all addresses that were ordered since it was started.
+bool Agent::ListensEverywhere(const v1::WorkerReport::Join& join) const {
+  return std::all_of(listen_.begin(), listen_.end(), [&](const std::string& wanted) {
+    const Result<HostAndPort> host = SplitAddress(wanted);
+    return std::any_of(
+        join.addresses().begin(), join.addresses().end(), [&](const v1::Address& address) {
+          const Result<HostAndPort> own = SplitAddress(address.literal());
+          return host.ok() && own.ok() && own.value().host == host.value().host;
+        });
+  });
+}
+
+void Agent::OnListening(Incarnation id, const v1::WorkerReport::Listening& listening) {
+  Worker& worker = *Find(id);
+  if (worker.held_join) {
+    *worker.held_join->mutable_addresses() = listening.addresses();
+    ReportJoined(std::move(*std::exchange(worker.held_join, std::nullopt)));
+  } else {
+    v1::AgentReport report;
+    report.mutable_worker_listening()->set_incarnation(id.value);
+    *report.mutable_worker_listening()->mutable_addresses() = listening.addresses();
+    driver_.Send(std::move(report));
+  }
+  StopAwaitingListener(id);
+}
+
+// It listens, or never will. The driver hears of each address for which nobody is awaited any more.
+void Agent::StopAwaitingListener(Incarnation id) {
+  for (auto it = opening_.begin(); it != opening_.end();) {
+    it->second.erase(id);
+    if (!it->second.empty()) {
+      ++it;
+      continue;
+    }
+    v1::AgentReport report;
+    report.mutable_listeners_opened()->mutable_address()->set_literal(it->first);
+    driver_.Send(std::move(report));
+    it = opening_.erase(it);
+  }
 }
 
 // A stream that breaks is no verdict: only the mutex and the process itself tell of a death. But
@@ -279,6 +337,7 @@ void Agent::ReportExit(Incarnation id) {
   }
   const ExitStatus status = *worker.exit;
   workers_.erase(it);
+  StopAwaitingListener(id);
   spdlog::info("worker #{} exited with code {}", id.value, status.code);
   v1::AgentReport report;
   report.mutable_worker_exited()->set_incarnation(id.value);

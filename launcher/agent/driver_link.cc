@@ -8,51 +8,78 @@
 #include <future>
 #include <utility>
 
-#include "common/log.h"
+#include "launcher/security/credentials.h"
 
 namespace muster::launcher {
 namespace {
 
 constexpr int kFirstBackoffMilliseconds = 50;
 constexpr int kConnectMilliseconds = 20000;
+constexpr int kRemoteConnectMilliseconds = 2000;
 constexpr int kMessageBytesMax = 64 << 20;  // Welcome carries the whole environment.
 
-// gRPC takes several addresses of one family in one target, and tries them in order.
-Result<std::string> Target(const std::vector<std::string>& literals) {
-  std::string target;
-  for (const std::string& literal : literals) {
-    if (literal.starts_with("unix:")) {
-      return literal;
-    }
-    const std::string scheme = literal.starts_with('[') ? "ipv6:" : "ipv4:";
-    if (target.empty()) {
-      target = scheme + literal;
-    } else if (target.starts_with(scheme)) {
-      target += "," + literal;
-    }
-  }
-  if (target.empty()) {
+Result<std::string> Target(const std::string& literal) {
+  if (literal.empty()) {
     return Status::Invalid("no address of the driver was given");
   }
-  return target;
+  if (literal.starts_with("unix:")) {
+    return literal;
+  }
+  return (literal.starts_with('[') ? "ipv6:" : "ipv4:") + literal;
 }
 
-}  // namespace
-
-Result<std::shared_ptr<grpc::Channel>> MakeDriverChannel(const std::vector<std::string>& literals) {
-  const Result<std::string> target = Target(literals);
-  if (!target.ok()) {
-    return target.status();
-  }
+grpc::ChannelArguments Arguments(int connect_milliseconds) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstBackoffMilliseconds);
   // Despite its name this bounds one attempt to connect: a busy driver answers late.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, connect_milliseconds);
+  // A new channel begins anew, whatever an earlier one to the same address has met.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetServiceConfigJSON("{}");
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-  return grpc::CreateCustomChannel(target.value(), grpc::InsecureChannelCredentials(), arguments);
+  return arguments;
+}
+
+// What no further try can change.
+bool IsRefusal(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::NOT_FOUND:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<grpc::Channel>> MakeDriverChannel(const std::string& literal) {
+  const Result<std::string> target = Target(literal);
+  if (!target.ok()) {
+    return target.status();
+  }
+  return grpc::CreateCustomChannel(
+      target.value(), grpc::InsecureChannelCredentials(), Arguments(kConnectMilliseconds));
+}
+
+Result<std::shared_ptr<grpc::Channel>> MakeRemoteDriverChannel(const std::string& literal,
+                                                               const std::string& secret) {
+  const Result<std::string> target = Target(literal);
+  if (!target.ok()) {
+    return target.status();
+  }
+  const Result<std::shared_ptr<grpc::ChannelCredentials>> credentials =
+      MakeChannelCredentials(secret);
+  if (!credentials.ok()) {
+    return credentials.status();
+  }
+  grpc::ChannelArguments arguments = Arguments(kRemoteConnectMilliseconds);
+  ExpectDriver(arguments);
+  return grpc::CreateCustomChannel(target.value(), credentials.value(), arguments);
 }
 
 // gRPC calls the reactor on its own threads; each call only posts. The hold keeps OnDone from
@@ -89,10 +116,6 @@ class DriverLink::Stream final : public grpc::ClientBidiReactor<v1::AgentReport,
       std::erase_if(queue_, [](const v1::AgentReport& old) { return old.has_summary(); });
     }
     queue_.push_back(std::move(report));
-    if (queue_.size() > kReportsMax) {
-      Break("the driver has not taken a report for too long");
-      return;
-    }
     WriteNext();
   }
 
@@ -197,7 +220,8 @@ class DriverLink::Stream final : public grpc::ClientBidiReactor<v1::AgentReport,
     const std::string reason = reason_.empty() ? status.error_message() : reason_;
     callbacks_.broken(status.ok()
                           ? Status::Ok()
-                          : Status(StatusCode::kUnavailable,
+                          : Status(IsRefusal(status.error_code()) ? StatusCode::kInvalid
+                                                                  : StatusCode::kUnavailable,
                                    reason.empty() ? "the stream to the driver broke" : reason));
   }
 

@@ -1,11 +1,10 @@
 #pragma once
 
-// DriverLink: the agent's end of Agents.Attach. It sends reports in order, each once; hands orders
-// to the loop, one at a time and in order; and tells once when the stream is broken. It never
-// reconnects by itself: what a broken stream means is the agent's decision.
+// DriverLink: one Attach stream of an agent. It sends reports in order, each once; hands orders to
+// the loop, one at a time and in order; and tells once when the stream is broken. It never
+// reconnects by itself: see DriverSession, which also bounds what waits to be sent. Only the newest
+// summary is kept, so that a stopped driver costs nothing.
 //
-// Bounds: reports that the driver does not take queue up to kReportsMax, then the stream counts as
-// broken; only the newest summary is kept, so that a stopped driver costs nothing.
 // Threads: all methods and callbacks on the loop thread. The destructor waits only for gRPC's own
 // threads, never for the driver.
 
@@ -22,18 +21,22 @@
 
 namespace muster::launcher {
 
-inline constexpr size_t kReportsMax = 65536;
 inline constexpr const char* kSecretKey = "muster-secret";  // Metadata of every call.
 
-/// A channel to the first address that answers. Literals only: no proxy and no name look-up, and
-/// no keepalive, which would take a stopped driver for a dead one.
-Result<std::shared_ptr<grpc::Channel>> MakeDriverChannel(const std::vector<std::string>& literals);
+/// A channel to a driver on this machine. A literal: no proxy and no name look-up, and no
+/// keepalive, which would take a stopped driver for a dead one.
+Result<std::shared_ptr<grpc::Channel>> MakeDriverChannel(const std::string& literal);
+/// Across a network: over TLS, to the driver that holds this secret and to nobody else.
+Result<std::shared_ptr<grpc::Channel>> MakeRemoteDriverChannel(const std::string& literal,
+                                                               const std::string& secret);
 
 class DriverLink {
  public:
   struct Callbacks {
     std::function<void(const v1::AgentOrder&)> order;
-    std::function<void(const Status&)> broken;  // Once; kOk: the driver ended the stream.
+    /// Once. kOk: the driver ended the stream; kInvalid: it refused this agent, for good;
+    /// kUnavailable: anything else.
+    std::function<void(const Status&)> broken;
   };
 
   DriverLink(Loop& loop,

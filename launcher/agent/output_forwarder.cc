@@ -19,91 +19,92 @@ namespace muster::launcher {
 namespace {
 
 constexpr size_t kReadBytes = 64 * 1024;
+constexpr const char* kSessionKey = "muster-session";
 
 }  // namespace
 
-// gRPC calls it on its own threads; each call only posts to the forwarder's loop. The hold keeps
-// OnDone from coming while the loop may still start a write.
-class OutputForwarder::Stream final : public grpc::ClientWriteReactor<v1::OutputChunk> {
+// One ForwardOutput call. gRPC calls it on its own threads; each call only posts to the forwarder's
+// loop. The hold keeps OnDone from coming while the loop may still start a write or read.
+class OutputForwarder::Stream final
+    : public grpc::ClientBidiReactor<v1::OutputChunk, v1::OutputAck> {
  public:
-  Stream(OutputForwarder& owner, std::shared_ptr<grpc::Channel> channel, const std::string& secret)
+  Stream(OutputForwarder& owner, std::shared_ptr<grpc::Channel> channel)
       : owner_(owner), stub_(v1::Agents::NewStub(std::move(channel))) {
-    context_.AddMetadata(kSecretKey, secret);
-    stub_->async()->ForwardOutput(&context_, &end_, this);
+    context_.AddMetadata(kSecretKey, owner.options_.secret);
+    context_.AddMetadata(kSessionKey, owner.options_.session);
+    const std::deque<v1::OutputChunk>& waiting = owner.queue_.unacknowledged();
+    next_ = waiting.empty() ? owner.queue_.last() + 1 : waiting.front().sequence();
+    stub_->async()->ForwardOutput(&context_, this);
     AddHold();
+    StartRead(&ack_);
     StartCall();
   }
-
-  void Send(v1::OutputChunk chunk) {
-    if (broken_) {
-      return;
-    }
-    bytes_ += chunk.lines().size();
-    queue_.push_back(std::move(chunk));
-    WriteNext();
-  }
-
-  void Finish() {
-    finishing_ = true;
-    WriteNext();
-  }
-
-  /// Not yet handed to gRPC's transport.
-  size_t bytes() const { return bytes_; }
-
   // Cancels and waits for gRPC to let go; the driver has no part in that.
-  void Stop() {
+  ~Stream() override {
     context_.TryCancel();
     ReleaseHold();
     done_->get_future().wait();
   }
 
-  void OnWriteDone(bool ok) override {
-    owner_.loop_.Post([this, ok] { Written(ok); });
-  }
-  void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<std::promise<void>> done = done_;
-    owner_.loop_.Post([this, status] { Done(status); });
-    done->set_value();  // From here on this object may be gone.
-  }
-
- private:
+  /// Goes on with the owner's queue.
   void WriteNext() {
     if (writing_ || broken_ || closed_) {
       return;
     }
-    if (!queue_.empty()) {
+    if (const v1::OutputChunk* chunk = owner_.queue_.Find(next_)) {
       writing_ = true;
-      StartWrite(&queue_.front());
-    } else if (finishing_) {
+      ++next_;
+      in_flight_ = *chunk;
+      StartWrite(&in_flight_);
+    } else if (owner_.all_read_) {
       closed_ = true;
       StartWritesDone();
-      ReleaseHold();
     }
   }
 
-  void Written(bool ok) {
-    writing_ = false;
-    bytes_ -= queue_.front().lines().size();
-    queue_.pop_front();
-    if (!ok) {
-      broken_ = true;
-      bytes_ = 0;
-      queue_.clear();
-      ReleaseHold();
-    }
-    WriteNext();
-    owner_.OnSpace();
+  void OnWriteDone(bool ok) override {
+    Post([this, ok] {
+      writing_ = false;
+      if (ok) {
+        WriteNext();
+      } else {
+        Break();
+      }
+    });
+  }
+  void OnReadDone(bool ok) override {
+    Post([this, ok] {
+      if (!ok || broken_) {
+        Break();
+        return;
+      }
+      const uint64_t received = ack_.received();
+      StartRead(&ack_);
+      owner_.OnAcknowledged(received);
+    });
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<std::promise<void>> done = done_;
+    Post([this, status] {
+      Break();
+      owner_.OnStreamDone(status.ok() && closed_, status.error_message());  // Destroys this.
+    });
+    done->set_value();  // From here on this object may be gone.
   }
 
-  void Done(const grpc::Status& status) {
+ private:
+  void Post(std::function<void()> action) {
+    owner_.loop_.Post([alive = std::weak_ptr<bool>(alive_), action = std::move(action)] {
+      if (!alive.expired()) {
+        action();
+      }
+    });
+  }
+
+  // Lets OnDone come.
+  void Break() {
     broken_ = true;
-    bytes_ = 0;
-    queue_.clear();
-    if (!status.ok() && !closed_) {
-      spdlog::warn("output of workers is no longer forwarded: {}", status.error_message());
-    }
-    owner_.OnStreamDone();
+    ReleaseHold();
   }
 
   void ReleaseHold() {
@@ -112,14 +113,15 @@ class OutputForwarder::Stream final : public grpc::ClientWriteReactor<v1::Output
     }
   }
 
-  OutputForwarder& owner_;  // Outlives this, and so does its loop; its thread has ended before.
+  OutputForwarder& owner_;
   std::unique_ptr<v1::Agents::Stub> stub_;
   grpc::ClientContext context_;
-  v1::OutputEnd end_;
-  std::deque<v1::OutputChunk> queue_;  // The first is being written while writing_.
-  size_t bytes_ = 0;
+  // shared_ptr: closures that outlive this object in the loop's queue see that it is gone.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  v1::OutputAck ack_;
+  v1::OutputChunk in_flight_;
+  uint64_t next_ = 1;
   bool writing_ = false;
-  bool finishing_ = false;
   bool closed_ = false;  // StartWritesDone was called.
   bool broken_ = false;
   bool released_ = false;
@@ -127,12 +129,8 @@ class OutputForwarder::Stream final : public grpc::ClientWriteReactor<v1::Output
   std::shared_ptr<std::promise<void>> done_ = std::make_shared<std::promise<void>>();
 };
 
-OutputForwarder::OutputForwarder(std::shared_ptr<grpc::Channel> channel,
-                                 std::string secret,
-                                 std::string host)
-    : host_(std::move(host)),
-      stream_(std::make_unique<Stream>(*this, std::move(channel), secret)),
-      thread_([this] {
+OutputForwarder::OutputForwarder(Options options)
+    : options_(std::move(options)), thread_([this] {
         ::pthread_setname_np(::pthread_self(), "output");
         loop_.Run();
       }) {}
@@ -140,7 +138,18 @@ OutputForwarder::OutputForwarder(std::shared_ptr<grpc::Channel> channel,
 OutputForwarder::~OutputForwarder() {
   loop_.Stop();
   thread_.join();
-  stream_->Stop();
+  stream_.reset();
+}
+
+void OutputForwarder::Connect(std::shared_ptr<grpc::Channel> channel) {
+  loop_.Post([this, channel = std::move(channel)] {
+    if (dropping_) {
+      return;
+    }
+    stream_.reset();
+    stream_ = std::make_unique<Stream>(*this, channel);
+    stream_->WriteNext();
+  });
 }
 
 void OutputForwarder::Add(const OutputOrigin& origin, UniqueFd out, UniqueFd err) {
@@ -216,9 +225,16 @@ void OutputForwarder::Emit(const Source& source, std::string lines) {
   chunk.set_slot(source.slot);
   chunk.set_rank(RankOf(source.worker));
   chunk.set_is_stderr(source.is_stderr);
-  chunk.set_host(host_);
+  chunk.set_host(options_.host);
   chunk.set_lines(std::move(lines));
-  stream_->Send(std::move(chunk));
+  if (dropping_) {
+    return;
+  }
+  bytes_ += chunk.lines().size();
+  queue_.Push(std::move(chunk));
+  if (stream_ != nullptr) {
+    stream_->WriteNext();
+  }
 }
 
 void OutputForwarder::Remove(int fd) {
@@ -237,7 +253,7 @@ void OutputForwarder::Remove(int fd) {
 
 // Unwatched, not modified: a pipe whose writer has gone would report that again and again.
 void OutputForwarder::PauseIfFull() {
-  if (paused_ || stream_->bytes() < kOutputBytesMax) {
+  if (paused_ || bytes_ < kOutputBytesMax) {
     return;
   }
   paused_ = true;
@@ -247,7 +263,7 @@ void OutputForwarder::PauseIfFull() {
 }
 
 void OutputForwarder::ResumeIfRoom() {
-  if (!paused_ || stream_->bytes() > kOutputBytesMax / 2) {
+  if (!paused_ || bytes_ > kOutputBytesMax / 2) {
     return;
   }
   paused_ = false;
@@ -257,19 +273,37 @@ void OutputForwarder::ResumeIfRoom() {
   }
 }
 
-void OutputForwarder::OnSpace() {
-  if (flushing_) {
+void OutputForwarder::OnAcknowledged(uint64_t received) {
+  if (!queue_.Acknowledge(received)) {
+    return;  // Never sent: not our driver's way, and harmless.
+  }
+  bytes_ = 0;
+  for (const v1::OutputChunk& chunk : queue_.unacknowledged()) {
+    bytes_ += chunk.lines().size();
+  }
+  if (flushing_ && !all_read_) {
     DrainSources();
-  } else {
+  } else if (!flushing_) {
     ResumeIfRoom();
   }
 }
 
-void OutputForwarder::OnStreamDone() {
-  stream_done_ = true;
-  if (flushing_) {
+void OutputForwarder::OnStreamDone(bool complete, const std::string& trouble) {
+  stream_.reset();
+  if (complete || !options_.resumable) {
+    dropping_ = true;
+    queue_ = {};
+    bytes_ = 0;
+  }
+  if (!complete) {
+    spdlog::log(options_.resumable ? spdlog::level::info : spdlog::level::warn,
+                "output of workers is {}: {}",
+                options_.resumable ? "held back" : "no longer forwarded",
+                trouble);
+  }
+  if (flushing_ && dropping_) {
     FinishFlush();
-  } else {
+  } else if (!flushing_) {
     ResumeIfRoom();
   }
 }
@@ -278,7 +312,7 @@ void OutputForwarder::Flush(Duration limit, std::function<void()> done) {
   loop_.Post([this, limit, done = std::move(done)] {
     flushing_ = true;
     flushed_ = done;
-    if (stream_done_) {
+    if (dropping_) {
       FinishFlush();
       return;
     }
@@ -294,8 +328,8 @@ void OutputForwarder::Flush(Duration limit, std::function<void()> done) {
 
 void OutputForwarder::DrainSources() {
   while (!sources_.empty()) {
-    if (stream_->bytes() >= kOutputBytesMax) {
-      return;  // OnSpace goes on.
+    if (bytes_ >= kOutputBytesMax) {
+      return;  // OnAcknowledged goes on.
     }
     const auto it = sources_.begin();
     const ReadResult result = ReadOnce(it->second);
@@ -308,7 +342,10 @@ void OutputForwarder::DrainSources() {
       Remove(it->first);
     }
   }
-  stream_->Finish();
+  all_read_ = true;
+  if (stream_ != nullptr) {
+    stream_->WriteNext();
+  }
 }
 
 void OutputForwarder::FinishFlush() {

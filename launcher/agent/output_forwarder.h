@@ -3,10 +3,11 @@
 // OutputForwarder: reads the workers' standard output and error and sends whole lines to the
 // driver on Agents.ForwardOutput, a stream of its own. A driver that does not take output stops
 // the reading, so that the workers' pipes fill and they block as they would on a terminal; nothing
-// else is delayed. If the driver ends the stream, output is read and dropped: that ends the
-// forwarding, not the job.
+// else is delayed. A stream that breaks is followed by another one where the session goes on
+// (across a network), and no line is lost or printed twice; else output is read and dropped from
+// then on: that ends the forwarding, not the job.
 //
-// Bounds: kOutputBytesMax wait to be sent; a partial line holds at most kLineBytesMax.
+// Bounds: kOutputBytesMax wait for the driver; a partial line holds at most kLineBytesMax.
 // Threads: a loop thread of its own. All methods from any thread; `done` is called on that thread.
 
 #include <grpcpp/channel.h>
@@ -25,6 +26,8 @@
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "launcher/agent/line_splitter.h"
+#include "launcher/session/replay_queue.h"
+#include "muster/v1/agents.pb.h"
 
 namespace muster::launcher {
 
@@ -39,10 +42,19 @@ struct OutputOrigin {
 
 class OutputForwarder {
  public:
-  OutputForwarder(std::shared_ptr<grpc::Channel> channel, std::string secret, std::string host);
+  struct Options {
+    std::string secret;
+    std::string session;  // DriverSession::id.
+    std::string host;
+    bool resumable = false;  // After a broken stream another one comes.
+  };
+  explicit OutputForwarder(Options options);
   ~OutputForwarder();
   OutputForwarder(const OutputForwarder&) = delete;
   OutputForwarder& operator=(const OutputForwarder&) = delete;
+
+  /// Sends over this channel from now on, first what the driver has not acknowledged.
+  void Connect(std::shared_ptr<grpc::Channel> channel);
 
   /// Reads both pipes until their end. What is read after SetRanks has returned carries the new
   /// ranks.
@@ -71,13 +83,13 @@ class OutputForwarder {
   void Remove(int fd);
   void PauseIfFull();
   void ResumeIfRoom();
-  void OnSpace();
-  void OnStreamDone();
+  void OnAcknowledged(uint64_t received);
+  void OnStreamDone(bool complete, const std::string& trouble);
   void DrainSources();
   int32_t RankOf(Incarnation worker);
   void FinishFlush();
 
-  const std::string host_;
+  const Options options_;
   Mutex mutex_;
   std::map<Incarnation, int32_t> ranks_ MUSTER_GUARDED_BY(mutex_);  // Of workers with a source.
 
@@ -85,8 +97,11 @@ class OutputForwarder {
   std::map<int, Source> sources_;
   bool paused_ = false;
   bool flushing_ = false;
-  bool stream_done_ = false;
+  bool all_read_ = false;  // Flushing, and the last line is in the queue.
+  bool dropping_ = false;  // Nobody will take output any more.
   std::function<void()> flushed_;
+  ReplayQueue<v1::OutputChunk> queue_;
+  size_t bytes_ = 0;  // In the queue.
   std::unique_ptr<Stream> stream_;
   std::jthread thread_;  // Runs loop_.
 };

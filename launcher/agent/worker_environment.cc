@@ -27,6 +27,16 @@ std::vector<std::string> WorkerEnvironment(const v1::Welcome& job,
   all[kEnvJob] = worker.job;
   all[kEnvHost] = worker.host;
   all[kEnvSlot] = std::to_string(worker.slot);
+  all.erase(kEnvListen);
+  for (const std::string& literal : worker.listen) {
+    std::string& listen = all[kEnvListen];
+    listen += (listen.empty() ? "" : ",") + literal;
+  }
+  all.erase(kEnvPortRange);
+  if (job.port_first() != 0) {
+    all[kEnvPortRange] =
+        std::to_string(job.port_first()) + "-" + std::to_string(job.port_last());
+  }
   std::vector<std::string> environment;
   environment.reserve(all.size());
   for (const auto& [name, value] : all) {

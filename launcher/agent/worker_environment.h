@@ -17,6 +17,7 @@ struct WorkerIdentity {
   std::string key;
   Incarnation incarnation;
   uint32_t slot = 0;
+  std::vector<std::string> listen;  // Literals with port 0; empty: loopback.
 };
 
 /// "NAME=value", sorted, each name once.

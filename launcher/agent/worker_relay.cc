@@ -55,6 +55,7 @@ std::optional<v1::AgentReport> RelayedReport(Incarnation worker, const v1::Worke
       break;
     case v1::WorkerReport::kJoin:
     case v1::WorkerReport::kBye:
+    case v1::WorkerReport::kListening:
     case v1::WorkerReport::REPORT_NOT_SET:
       return std::nullopt;
   }

@@ -94,10 +94,15 @@ void AgentStarter::StartWaiting() {
 
 // Never within a call from outside, so that `failed` may be told at once.
 void AgentStarter::StartProcess(const HostId& host, Place place) {
-  v1::AgentBootstrap bootstrap = callbacks_.bootstrap(host, place);
+  Result<v1::AgentBootstrap> asked = callbacks_.bootstrap(host, place);
   if (agents_.at(host).withdrawal.value != 0) {
     return;  // The callback has thought better of it.
   }
+  if (!asked.ok()) {
+    Fail(host, asked.status().message());
+    return;
+  }
+  v1::AgentBootstrap bootstrap = std::move(asked).value();
   auto process = std::make_unique<Process>();
   process->place = place;
   bootstrap.set_remote(place == Place::kRemote);

@@ -54,8 +54,9 @@ class AgentStarter {
   static std::string Describe(const Ended& ended);
 
   struct Callbacks {
-    /// Asked just before the start. `remote` and `farewell` are filled in by the starter.
-    std::function<v1::AgentBootstrap(const HostId&, Place)> bootstrap;
+    /// Asked just before the start. `remote` and `farewell` are filled in by the starter. An error:
+    /// `failed` follows.
+    std::function<Result<v1::AgentBootstrap>(const HostId&, Place)> bootstrap;
     /// Once per Start, unless `failed` came: from then on Has() is false.
     std::function<void(const HostId&, const Ended&)> ended;
     /// Nothing could be started at all: no such program, a name that no shell may get.

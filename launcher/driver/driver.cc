@@ -26,8 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Duration kTick = milliseconds(500);
-constexpr Duration kSuspectAfter = seconds(2);
+constexpr Duration kTick = milliseconds(250);
 // A tick this late means that the driver itself was stopped: nobody else is to blame.
 constexpr Duration kStoppedAfter = seconds(1);
 constexpr Duration kOutputDrain = seconds(2);
@@ -48,14 +47,25 @@ OutputWriter::Options MakeOutputOptions(const RunOptions& options) {
 
 }  // namespace
 
-Driver::Driver(RunOptions options, AgentLauncher& launcher)
+Driver::Driver(RunOptions options, std::string secret)
     : options_(std::move(options)),
-      launcher_(launcher),
       job_id_(RandomHex(8)),
-      secret_(RandomHex(32)),
+      secret_(std::move(secret)),
       trace_(FromEnvironment("MUSTER_TRACE")),
       output_(MakeOutputOptions(options_)),
       service_(loop_, *this, output_, secret_),
+      starter_(loop_,
+               options_.remote_shell,
+               options_.membership.start_timeout,
+               {[this](const HostId& host, AgentStarter::Place place) {
+                  return MakeBootstrap(host, place);
+                },
+                [this](const HostId& host, const AgentStarter::Ended& ended) {
+                  OnAgentProcessEnded(host, ended);
+                },
+                [this](const HostId& host, const std::string& message) {
+                  OnAgentNotStarted(host, message, false);
+                }}),
       membership_(options_.membership) {}
 
 Driver::~Driver() = default;
@@ -107,8 +117,11 @@ Status Driver::Start() {
   if (Status output = output_.Start(); !output.ok()) {
     return output;
   }
-  if (Status listening = service_.Start(); !listening.ok()) {
+  if (Status listening = service_.Start(options_.network.ports); !listening.ok()) {
     return listening;
+  }
+  if (Status network = PrepareNetwork(); !network.ok()) {
+    return network;
   }
   last_tick_ = loop_.Now();
   loop_.After(kTick, [this] { OnTick(); });
@@ -119,6 +132,10 @@ Status Driver::StartDiscovery() {
   if (!options_.script.empty()) {
     source_ = std::make_unique<discovery::ScriptHostSource>(
         options_.script, options_.slots_per_host, options_.discovery_timeout);
+  } else if (options_.accept_agents_port) {
+    auto source = std::make_unique<discovery::AgentHostSource>();
+    dialled_in_ = source.get();
+    source_ = std::move(source);
   } else if (!options_.hostfile.empty()) {
     source_ =
         std::make_unique<discovery::HostfileHostSource>(options_.hostfile, options_.slots_per_host);
@@ -200,21 +217,18 @@ void Driver::OnPoll(const Result<discovery::HostList>& polled) {
   Apply(event);
 }
 
-// Suspects agents that have gone silent. A driver that was itself stopped (SIGSTOP, a suspended
-// laptop) finds everybody silent, so it starts to count anew.
 void Driver::OnTick() {
   const Instant now = loop_.Now();
   const bool was_stopped = now - last_tick_ > kTick + kStoppedAfter;
   last_tick_ = now;
-  for (auto& [host, agent] : agents_) {
-    if (was_stopped) {
-      agent.last_summary = now;
-    }
-    if (agent.attached && !agent.suspected && now - agent.last_summary > kSuspectAfter) {
-      agent.suspected = true;
-      ApplyLater(AgentSuspected{{host}});
+  if (was_stopped) {
+    // A driver that was itself stopped (SIGSTOP) finds everybody silent, so it counts anew.
+    for (auto& [host, agent] : agents_) {
+      agent.last_heard = now;
     }
   }
+  SuspectSilentAgents(now);
+  EndLeases();
   loop_.After(kTick, [this] { OnTick(); });
 }
 

@@ -17,10 +17,11 @@
 
 #include "common/loop.h"
 #include "common/trace.h"
+#include "discovery/agent_host_source.h"
 #include "discovery/discovery_poller.h"
 #include "launcher/cli/options.h"
 #include "launcher/core/membership.h"
-#include "launcher/driver/agent_launcher.h"
+#include "launcher/driver/agent_starter.h"
 #include "launcher/driver/output_writer.h"
 #include "launcher/driver/rendezvous_service.h"
 
@@ -28,9 +29,9 @@ namespace muster::launcher {
 
 class Driver final : private AgentListener {
  public:
-  /// `launcher` outlives the driver. Signals that the driver handles must be blocked in every
-  /// thread before it is made (see BlockSignals).
-  Driver(RunOptions options, AgentLauncher& launcher);
+  /// `secret` is the job's. Signals that the driver handles must be blocked in every thread before
+  /// it is made (see BlockSignals).
+  Driver(RunOptions options, std::string secret);
   ~Driver() override;
 
   /// Runs the job to its end; returns its exit code. Call once.
@@ -41,17 +42,25 @@ class Driver final : private AgentListener {
   static void BlockSignals();
 
  private:
-  // One agent's process and stream. It is over when the process has ended and the stream is closed.
+  enum class AgentKind : uint8_t {
+    kLocal,   // Forked: its process and its stream end together.
+    kRemote,  // Behind a remote shell, whose end proves nothing: the lease or a farewell does.
+    kJoined,  // Dialled in: no process of ours stands for it.
+  };
+  // One agent, from the order to start it until it is over.
   struct Agent {
-    LaunchedAgent launched;
-    bool attached = false;
-    bool process_ended = false;
+    AgentKind kind = AgentKind::kLocal;
+    bool greeted = false;      // It has attached, and its session is open.
+    bool connected = false;    // It has a stream.
+    bool announced = false;    // Membership knows that it has attached.
     bool stopping = false;     // StopAgent was sent; its end is expected.
     bool start_again = false;  // StartAgent came while the old one was ending.
     bool suspected = false;
-    ExitStatus exit;
-    Instant last_summary;
-    Loop::TimerId start_timer;
+    bool lost = false;  // Its lease is over; only its remote shell is still to end.
+    std::string boot_id;
+    std::optional<AgentStarter::Ended> ended;  // Its first process, or the remote shell.
+    Instant last_heard;                        // Of the loop's clock.
+    Instant last_acknowledged;                 // Of boot_clock_, since agents count that too.
     Loop::TimerId stop_timer;
   };
 
@@ -64,16 +73,35 @@ class Driver final : private AgentListener {
   void WarnOnce(const std::string& message);
 
   // AgentListener
-  bool OnAgentAttached(const HostId& host, const v1::AgentHello& hello) override;
+  std::optional<std::string> OnAgentHello(const HostId& host,
+                                          const v1::AgentHello& hello) override;
+  void OnAgentAttached(const HostId& host, const v1::AgentHello& hello) override;
+  void OnAgentResumed(const HostId& host) override;
+  void OnAgentSummary(const HostId& host) override;
   void OnAgentReport(const HostId& host, const v1::AgentReport& report) override;
   void OnAgentDetached(const HostId& host, const std::string& why) override;
 
-  void LaunchAgent(const HostId& host);
-  void OnAgentProcessEnded(const HostId& host);
+  Status PrepareNetwork();
+  Status OpenToNetwork();
+  Result<v1::AgentBootstrap> MakeBootstrap(const HostId& host, AgentStarter::Place place);
+  v1::Welcome MakeWelcome(AgentKind kind) const;
+  void OnAgentProcessEnded(const HostId& host, const AgentStarter::Ended& ended);
+  void OnAgentNotStarted(const HostId& host, const std::string& message, bool unreachable);
+  void HeardOf(const HostId& host, Agent& agent);
   void CheckAgentOver(const HostId& host);
+  void OnAgentOver(const HostId& host, const Agent& agent);
   void SweepHost(const HostId& host, const std::string& evidence);
-  void AgentStartFailedWith(const HostId& host, const std::string& message);
-  v1::Welcome MakeWelcome() const;
+  void SuspectSilentAgents(Instant now);
+  void EndLeases();
+  void LoseAgent(const HostId& host, const std::string& evidence);
+
+  // Workers of this machine listen where other machines reach it, before any of these takes part.
+  void Announce(const HostId& host, const v1::AgentHello& hello);
+  std::string LocalAddressFor(const v1::AgentHello& hello) const;
+  void OpenLocalListeners(const std::string& literal);
+  void OnListenersOpened(const HostId& host, const std::string& literal);
+  void StopAwaitingListeners(const HostId& host);
+  void AnnounceReady();
 
   void Apply(const Event& event);
   void ApplyLater(Event event);
@@ -102,19 +130,26 @@ class Driver final : private AgentListener {
   void StopIfAllAgentsAreOver();
 
   const RunOptions options_;
-  AgentLauncher& launcher_;
   const std::string job_id_;
   const std::string secret_;
   Loop loop_;
+  BootClock boot_clock_;
   Trace trace_;
   OutputWriter output_;
   RendezvousService service_;
+  AgentStarter starter_;
   std::unique_ptr<discovery::HostSource> source_;
+  discovery::AgentHostSource* dialled_in_ = nullptr;  // source_, if agents are the discovery.
   std::unique_ptr<discovery::DiscoveryPoller> poller_;
   Membership membership_;
   UniqueFd signals_;
 
   std::map<HostId, Agent> agents_;
+  std::vector<std::string> own_addresses_;  // Host literals chosen by --network-interface.
+  std::vector<std::string> listen_;         // Where workers of this machine listen; port 0.
+  // By such a literal: local agents whose workers do not all listen there yet.
+  std::map<std::string, std::set<HostId>> opening_;
+  std::map<HostId, std::string> held_back_;  // Attached; waits for that literal.
   std::map<Incarnation, SlotId> workers_;  // Not yet exited.
   std::set<Incarnation> refused_;
   std::map<TimerKey, Loop::TimerId> timers_;

@@ -1,9 +1,9 @@
-// The part of Driver that starts agents, hears them, and notices their end.
+// The part of Driver that has agents started, hears them, and notices their end. What concerns
+// other machines' way to this one is in driver_network.cc.
 
-#include <signal.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -26,7 +26,17 @@ using std::chrono::seconds;
 // From StopAgent to the end of the lifeline, and from there to SIGKILL.
 constexpr Duration kStopPatience = seconds(4);
 constexpr Duration kKillPatience = seconds(3);
+// An agent that cannot be reached when it is to stop is left to its lease.
+constexpr Duration kUnreachablePatience = seconds(1);
 constexpr Duration kSweepPatience = seconds(4);
+// Silent for so long: suspected, and with it all that have been silent for nearly as long, since
+// it may be the driver that is cut off.
+constexpr Duration kSuspectAfter = seconds(2);
+constexpr Duration kSilentTooAfter = seconds(1);
+// The driver's lease ends later than the agent's own.
+constexpr Duration kDriverLeaseMargin = seconds(1);
+constexpr int kNotExecutable = 126;
+constexpr int kNotFound = 127;
 
 uint64_t Milliseconds(Duration duration) {
   return static_cast<uint64_t>(duration_cast<milliseconds>(duration).count());
@@ -44,18 +54,51 @@ bool Travels(std::string_view entry) {
   return true;
 }
 
+// What describes this machine or this login, and would be wrong on another machine.
+bool BelongsToThisMachine(std::string_view name) {
+  static constexpr std::array<std::string_view, 9> kNames{"HOSTNAME",
+                                                          "SSH_AUTH_SOCK",
+                                                          "SSH_CLIENT",
+                                                          "SSH_CONNECTION",
+                                                          "SSH_TTY",
+                                                          "XDG_RUNTIME_DIR",
+                                                          "XDG_SESSION_ID",
+                                                          "DBUS_SESSION_BUS_ADDRESS",
+                                                          "DISPLAY"};
+  return name.ends_with("VISIBLE_DEVICES") ||
+         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+bool IsAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > 0; });
+}
+
+// Else the host could be reached, and something is wrong there: no muster, another version of it,
+// no such network interface.
+bool IsUnreachable(const AgentStarter::Ended& ended) {
+  return ended.place == AgentStarter::Place::kRemote && ended.exit.code != kExitUsage &&
+         ended.exit.code != kNotExecutable && ended.exit.code != kNotFound;
+}
+
 }  // namespace
 
-v1::Welcome Driver::MakeWelcome() const {
+v1::Welcome Driver::MakeWelcome(AgentKind kind) const {
   v1::Welcome welcome;
   for (const std::string& word : options_.command) {
     welcome.add_argv(word);
   }
+  const std::vector<std::string>& asked = options_.forward_environment;
   auto& environment = *welcome.mutable_environment();
   for (const std::string& entry : CurrentEnvironment()) {
     const size_t equals = entry.find('=');
-    if (equals != std::string::npos && Travels(entry)) {
-      environment[entry.substr(0, equals)] = entry.substr(equals + 1);
+    if (equals == std::string::npos || !Travels(entry)) {
+      continue;
+    }
+    const std::string name = entry.substr(0, equals);
+    const bool stays = kind != AgentKind::kLocal && BelongsToThisMachine(name) &&
+                       std::find(asked.begin(), asked.end(), name) == asked.end();
+    if (!stays && IsAscii(name)) {
+      environment[name] = entry.substr(equals + 1);
     }
   }
   for (const auto& [name, value] : options_.worker_environment) {
@@ -70,65 +113,153 @@ v1::Welcome Driver::MakeWelcome() const {
   welcome.set_stall_warning_ms(Milliseconds(options_.stall_warning));
   welcome.set_stall_shutdown_ms(Milliseconds(options_.stall_shutdown));
   welcome.set_elastic(options_.membership.elastic);
+  welcome.set_port_first(options_.network.ports.first);
+  welcome.set_port_last(options_.network.ports.last);
+  if (kind == AgentKind::kLocal) {
+    for (const std::string& literal : listen_) {
+      welcome.add_listen()->set_literal(literal);
+    }
+  }
   return welcome;
 }
 
-void Driver::LaunchAgent(const HostId& host) {
-  if (!IsLocalHost(host)) {
-    AgentStartFailedWith(host,
-                         "it is not this machine, and this version starts workers on this machine "
-                         "only; list localhost, 127.0.0.1, 127.0.0.2 ...");
+// ---------------------------------------------------------------- start
+
+void Driver::Perform(const StartAgent& effect, const std::string& /*reason*/) {
+  const auto it = agents_.find(effect.host);
+  if (it != agents_.end()) {
+    it->second.start_again = true;  // The old one is still ending.
     return;
   }
+  if (dialled_in_ != nullptr) {
+    ApplyLater(AgentStartFailed{effect.host, "it has not dialled in", true});
+    return;
+  }
+  agents_[effect.host] = Agent{};
+  starter_.Start(effect.host);
+}
+
+Result<v1::AgentBootstrap> Driver::MakeBootstrap(const HostId& host, AgentStarter::Place place) {
+  const bool remote = place == AgentStarter::Place::kRemote;
+  agents_.at(host).kind = remote ? AgentKind::kRemote : AgentKind::kLocal;
   v1::AgentBootstrap bootstrap;
   bootstrap.set_host(host.value);
   bootstrap.set_job_id(job_id_);
   bootstrap.set_secret(secret_);
-  bootstrap.add_driver()->set_literal(service_.address());
   bootstrap.set_log_level(options_.log_level);
   bootstrap.set_protocol(kProtocolVersion);
-  Result<LaunchedAgent> launched = launcher_.Start(bootstrap);
-  if (!launched.ok()) {
-    AgentStartFailedWith(host, launched.status().message());
+  bootstrap.set_remote(remote);
+  if (!remote) {
+    bootstrap.add_driver()->set_literal(service_.address());
+    return bootstrap;
+  }
+  if (Status open = OpenToNetwork(); !open.ok()) {
+    return open;
+  }
+  for (const std::string& literal : service_.routable_addresses()) {
+    bootstrap.add_driver()->set_literal(literal);
+  }
+  for (const std::string& name : options_.network.interfaces) {
+    bootstrap.add_network_interfaces(name);
+  }
+  return bootstrap;
+}
+
+void Driver::OnAgentNotStarted(const HostId& host, const std::string& message, bool unreachable) {
+  const auto it = agents_.find(host);
+  if (it == agents_.end()) {
     return;
   }
-  Agent& agent = agents_[host];
-  agent = Agent{};
-  agent.launched = std::move(launched).value();
-  loop_.Watch(agent.launched.process.pidfd.get(), EPOLLIN, [this, host](uint32_t) {
-    OnAgentProcessEnded(host);
-  });
-  agent.start_timer = loop_.After(options_.membership.start_timeout, [this, host] {
-    spdlog::warn("the agent of host {} has not attached within --start-timeout", host.value);
-    agents_.at(host).launched.lifeline.Reset();
-    ::kill(-agents_.at(host).launched.process.pid, SIGKILL);
-  });
-}
-
-void Driver::AgentStartFailedWith(const HostId& host, const std::string& message) {
-  spdlog::warn("host {}: no agent could be started: {}", host.value, message);
-  ApplyLater(AgentStartFailed{host, message, false});
-}
-
-bool Driver::OnAgentAttached(const HostId& host, const v1::AgentHello& /*hello*/) {
-  const auto it = agents_.find(host);
-  if (it == agents_.end() || it->second.attached || it->second.process_ended) {
-    return false;
+  const bool again = it->second.start_again;
+  loop_.Cancel(it->second.stop_timer);
+  agents_.erase(it);
+  spdlog::info("host {}: no agent could be started: {}", host.value, message);
+  ApplyLater(AgentStartFailed{host, message, unreachable});
+  if (again && !finishing_) {
+    Perform(StartAgent{host}, "");
   }
-  it->second.attached = true;
-  it->second.last_summary = loop_.Now();
-  loop_.Cancel(it->second.start_timer);
+  StopIfAllAgentsAreOver();
+}
+
+// ---------------------------------------------------------------- what agents say
+
+std::optional<std::string> Driver::OnAgentHello(const HostId& host, const v1::AgentHello& hello) {
+  const auto it = agents_.find(host);
+  if (finishing_) {
+    return "the job is ending";
+  }
+  if (hello.slots() == 0) {
+    const bool awaited = it != agents_.end() && !it->second.greeted && !it->second.lost &&
+                         it->second.kind != AgentKind::kJoined;
+    return awaited ? std::nullopt
+                   : std::optional<std::string>("this host has no part in the job");
+  }
+  if (dialled_in_ == nullptr) {
+    return "this job finds its hosts by itself; agents dial in with --accept-agents";
+  }
+  if (it == agents_.end()) {
+    return std::nullopt;
+  }
+  if (it->second.connected) {
+    return "host " + host.value + " has an agent; another machine needs another name (--host)";
+  }
+  if (it->second.boot_id == hello.boot_id()) {
+    return "the earlier agent of host " + host.value + " may still be alive; its lease is awaited";
+  }
+  LoseAgent(host, "its machine was started anew");
+  return std::nullopt;
+}
+
+void Driver::OnAgentAttached(const HostId& host, const v1::AgentHello& hello) {
+  Agent& agent = agents_[host];
+  if (hello.slots() > 0) {
+    agent.kind = AgentKind::kJoined;
+    spdlog::info("host {} has dialled in with {} slots", host.value, hello.slots());
+  } else {
+    starter_.Attached(host);
+  }
+  agent.greeted = agent.connected = true;
+  agent.boot_id = hello.boot_id();
+  agent.last_heard = loop_.Now();
+  agent.last_acknowledged = boot_clock_.Now();
   v1::AgentOrder order;
-  *order.mutable_welcome() = MakeWelcome();
-  service_.Send(host, order);
-  if (it->second.stopping) {
+  *order.mutable_welcome() = MakeWelcome(agent.kind);
+  service_.Send(host, std::move(order));
+  if (agent.stopping) {
     v1::AgentOrder stop;
     stop.mutable_stop_agent();
-    service_.Send(host, stop);
-    return true;
+    service_.Send(host, std::move(stop));
+    return;
   }
-  ApplyLater(AgentAttached{host});
-  return true;
+  Announce(host, hello);
+  if (agent.kind == AgentKind::kJoined) {
+    dialled_in_->Joined(host, hello.slots());
+  }
+}
+
+void Driver::OnAgentResumed(const HostId& host) {
+  const auto it = agents_.find(host);
+  if (it == agents_.end()) {
+    return;
+  }
+  spdlog::warn("host {}: its agent is attached again", host.value);
+  it->second.connected = true;
+  HeardOf(host, it->second);
+}
+
+void Driver::OnAgentSummary(const HostId& host) {
+  const auto it = agents_.find(host);
+  if (it != agents_.end()) {
+    it->second.last_acknowledged = boot_clock_.Now();
+    HeardOf(host, it->second);
+  }
+}
+
+void Driver::HeardOf(const HostId& host, Agent& agent) {
+  agent.last_heard = loop_.Now();
+  if (std::exchange(agent.suspected, false)) {
+    ApplyLater(AgentReattached{host});
+  }
 }
 
 void Driver::OnAgentReport(const HostId& host, const v1::AgentReport& report) {
@@ -136,17 +267,13 @@ void Driver::OnAgentReport(const HostId& host, const v1::AgentReport& report) {
   if (it == agents_.end()) {
     return;
   }
-  Agent& agent = it->second;
-  agent.last_summary = loop_.Now();
-  if (agent.suspected) {
-    agent.suspected = false;
-    ApplyLater(AgentReattached{host});
-  }
-  if (report.has_summary()) {
-    v1::AgentOrder order;
-    order.mutable_summary_ack()->set_sequence(report.summary().sequence());
-    service_.Send(host, order);
+  HeardOf(host, it->second);
+  if (report.has_listeners_opened()) {
+    OnListenersOpened(host, report.listeners_opened().address().literal());
     return;
+  }
+  if (report.has_drain_requested() && it->second.kind == AgentKind::kJoined) {
+    dialled_in_->Left(host);
   }
   const std::optional<Incarnation> subject = SubjectOf(report);
   if (subject && refused_.contains(*subject) && !report.has_worker_exited()) {
@@ -170,50 +297,76 @@ void Driver::OnAgentDetached(const HostId& host, const std::string& why) {
   if (it == agents_.end()) {
     return;
   }
-  it->second.attached = false;
+  it->second.connected = false;
   if (!it->second.stopping) {
     spdlog::info("host {}: {}", host.value, why);
   }
+  StopAwaitingListeners(host);
   CheckAgentOver(host);
 }
 
-void Driver::OnAgentProcessEnded(const HostId& host) {
-  Agent& agent = agents_.at(host);
-  loop_.Unwatch(agent.launched.process.pidfd.get());
-  if (const Result<ExitStatus> reaped = Reap(agent.launched.process.pid); reaped.ok()) {
-    agent.exit = reaped.value();
+// ---------------------------------------------------------------- end
+
+void Driver::OnAgentProcessEnded(const HostId& host, const AgentStarter::Ended& ended) {
+  const auto it = agents_.find(host);
+  if (it != agents_.end()) {
+    it->second.ended = ended;
+    CheckAgentOver(host);
   }
-  agent.process_ended = true;
-  // Whatever is left of it (the agent proper, if its reaper was killed) sees the lifeline end.
-  agent.launched.lifeline.Reset();
-  loop_.Cancel(agent.start_timer);
-  CheckAgentOver(host);
 }
 
-// An agent is over when its process has ended and its stream is closed: only then are its workers
-// surely gone, because each of its two processes outlives them.
+// A local agent is over when its process has ended and its stream is closed: only then are its
+// workers surely gone, because each of its two processes outlives them. A remote shell proves that
+// only if it has passed the farewell on. What has neither is over when it is to stop, or else when
+// its lease is (EndLeases).
 void Driver::CheckAgentOver(const HostId& host) {
   const auto it = agents_.find(host);
-  if (it == agents_.end() || !it->second.process_ended || it->second.attached) {
+  if (it == agents_.end() || it->second.connected) {
     return;
   }
-  const Agent agent = std::move(it->second);
+  const Agent& agent = it->second;
+  const bool ended = agent.ended.has_value();
+  bool over = false;
+  switch (agent.kind) {
+    case AgentKind::kLocal:
+      over = ended;
+      break;
+    case AgentKind::kRemote:
+      over = ended && (!agent.greeted || agent.stopping || agent.lost || agent.ended->farewell);
+      break;
+    case AgentKind::kJoined:
+      over = agent.stopping;
+      break;
+  }
+  if (over) {
+    OnAgentOver(host, Agent(agent));
+  }
+}
+
+void Driver::OnAgentOver(const HostId& host, const Agent& agent) {
+  if (!agent.greeted && !agent.stopping) {
+    OnAgentNotStarted(host, AgentStarter::Describe(*agent.ended), IsUnreachable(*agent.ended));
+    return;
+  }
   loop_.Cancel(agent.stop_timer);
-  agents_.erase(it);
+  agents_.erase(host);
+  service_.Forget(host);
+  held_back_.erase(host);
+  StopAwaitingListeners(host);
   std::erase_if(workers_, [&](const auto& entry) { return entry.second.host == host; });
-  if (!agent.stopping) {
-    const std::string how = agent.exit.signal != 0
-                                ? "was killed by signal " + std::to_string(agent.exit.signal)
-                                : "exited with code " + std::to_string(agent.exit.code);
-    const bool had_attached = agent.last_summary != Instant();
-    if (had_attached) {
-      SweepHost(host, "its agent " + how);
+  if (agent.kind == AgentKind::kJoined && dialled_in_ != nullptr) {
+    dialled_in_->Left(host);
+  }
+  if (!agent.stopping && !agent.lost) {
+    const std::string evidence = AgentStarter::Describe(*agent.ended);
+    if (agent.kind == AgentKind::kLocal) {
+      SweepHost(host, evidence);
     } else {
-      AgentStartFailedWith(host, "its agent " + how + " before it attached");
+      Apply(AgentLost{host, evidence});
     }
   }
   if (agent.start_again && !finishing_) {
-    LaunchAgent(host);
+    Perform(StartAgent{host}, "");
   }
   StopIfAllAgentsAreOver();
 }
@@ -230,34 +383,96 @@ void Driver::SweepHost(const HostId& host, const std::string& evidence) {
   });
 }
 
-void Driver::Perform(const StartAgent& effect, const std::string& /*reason*/) {
-  const auto it = agents_.find(effect.host);
-  if (it != agents_.end()) {
-    it->second.start_again = true;  // The old one is still ending.
+void Driver::SuspectSilentAgents(Instant now) {
+  const auto silent_for = [&](const Agent& agent, Duration time) {
+    return agent.announced && !agent.suspected && !agent.lost && now - agent.last_heard > time;
+  };
+  if (std::none_of(agents_.begin(), agents_.end(), [&](const auto& entry) {
+        return silent_for(entry.second, kSuspectAfter);
+      })) {
     return;
   }
-  LaunchAgent(effect.host);
+  AgentSuspected event;
+  for (auto& [host, agent] : agents_) {
+    if (silent_for(agent, kSilentTooAfter)) {
+      agent.suspected = true;
+      event.hosts.push_back(host);
+    }
+  }
+  ApplyLater(std::move(event));
+}
+
+void Driver::EndLeases() {
+  const Instant now = boot_clock_.Now();
+  const Duration lease = options_.membership.driver_grace + kDriverLeaseMargin;
+  std::vector<HostId> over;
+  for (const auto& [host, agent] : agents_) {
+    if (agent.kind != AgentKind::kLocal && agent.greeted && !agent.lost &&
+        now - agent.last_acknowledged > lease) {
+      over.push_back(host);
+    }
+  }
+  for (const HostId& host : over) {
+    LoseAgent(host,
+              "nothing was heard of it for " +
+                  std::to_string(duration_cast<seconds>(lease).count()) +
+                  " s, so its workers have ended");
+  }
+}
+
+// The session is closed for good. What is left of a remote shell ends on its own time.
+void Driver::LoseAgent(const HostId& host, const std::string& evidence) {
+  Agent& agent = agents_.at(host);
+  agent.lost = true;
+  agent.connected = false;
+  const bool stopping = agent.stopping;
+  service_.Forget(host);
+  held_back_.erase(host);
+  StopAwaitingListeners(host);
+  std::erase_if(workers_, [&](const auto& entry) { return entry.second.host == host; });
+  if (starter_.Has(host)) {
+    starter_.Kill(host);
+  } else {
+    OnAgentOver(host, Agent(agent));
+  }
+  if (!stopping) {
+    spdlog::warn("host {} is given up: {}", host.value, evidence);
+    Apply(AgentLost{host, evidence});
+  }
 }
 
 void Driver::Perform(const StopAgent& effect, const std::string& /*reason*/) {
-  const auto it = agents_.find(effect.host);
+  const HostId host = effect.host;
+  const auto it = agents_.find(host);
   if (it == agents_.end() || it->second.stopping) {
     return;
   }
-  it->second.stopping = true;
-  it->second.start_again = false;
+  Agent& agent = it->second;
+  agent.stopping = true;
+  agent.start_again = false;
   v1::AgentOrder order;
   order.mutable_stop_agent();
-  service_.Send(effect.host, order);
-  const HostId host = effect.host;
-  it->second.stop_timer = loop_.After(kStopPatience, [this, host] {
-    Agent& agent = agents_.at(host);
-    agent.launched.lifeline.Reset();
-    agent.stop_timer = loop_.After(kKillPatience, [this, host] {
-      spdlog::error("host {}: its agent does not end and is killed", host.value);
-      ::kill(-agents_.at(host).launched.process.pid, SIGKILL);
+  service_.Send(host, std::move(order));
+  const bool unreachable = agent.greeted && !agent.connected;
+  agent.stop_timer = loop_.After(unreachable ? kUnreachablePatience : kStopPatience, [=, this] {
+    starter_.EndInput(host);
+    const Duration patience = unreachable ? Duration::zero() : kKillPatience;
+    agents_.at(host).stop_timer = loop_.After(patience, [this, host] {
+      if (starter_.Has(host)) {
+        spdlog::error("host {}: its agent does not end and is killed", host.value);
+        starter_.Kill(host);
+      }
+      Agent& late = agents_.at(host);
+      if (late.kind != AgentKind::kLocal) {
+        late.connected = false;
+        service_.Forget(host);
+        CheckAgentOver(host);
+      }
     });
   });
+  if (!agent.greeted && !starter_.Has(host)) {
+    OnAgentOver(host, Agent(agent));
+  }
 }
 
 }  // namespace muster::launcher

@@ -1,112 +1,43 @@
 #include "launcher/driver/rendezvous_service.h"
 
 #include <chrono>
-#include <deque>
 #include <utility>
 
-#include "common/log.h"
-#include "common/mutex.h"
+#include "common/address.h"
 #include "common/secret.h"
 #include "common/version.h"
+#include "launcher/security/credentials.h"
 
 namespace muster::launcher {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr const char* kSecretKey = "muster-secret";
+constexpr const char* kSessionKey = "muster-session";
 constexpr int kMessageBytesMax = 4 << 20;
-constexpr size_t kQueuedOrdersMax = 1 << 16;
+constexpr int kMetadataBytesMax = 8 << 10;
+// TLS and HTTP/2 together; after it a client that says nothing costs nothing any more.
+constexpr int kHandshakeMilliseconds = 2000;
+// A connection without a call; calls of agents last as long as the job.
+constexpr int kIdleMilliseconds = 5000;
+constexpr int kStreamsPerConnectionMax = 16;
+constexpr size_t kOutputSessionsMax = 4096;
+
+std::string MetadataOf(const grpc::CallbackServerContext& context, const char* key) {
+  const auto it = context.client_metadata().find(key);
+  return it == context.client_metadata().end()
+             ? ""
+             : std::string(it->second.data(), it->second.size());
+}
 
 bool Authenticated(const grpc::CallbackServerContext& context, const std::string& secret) {
-  const auto& metadata = context.client_metadata();
-  const auto it = metadata.find(kSecretKey);
-  return it != metadata.end() &&
-         EqualInConstantTime({it->second.data(), it->second.size()}, secret);
+  return EqualInConstantTime(MetadataOf(context, kSecretKey), secret);
 }
 
 grpc::Status Unauthenticated() {
   return {grpc::StatusCode::UNAUTHENTICATED, "the job's secret is missing or wrong"};
 }
-
-}  // namespace
-
-// One Attach call. gRPC runs one reaction at a time per kind (read, write); the queue is shared
-// with the loop thread.
-class RendezvousService::AttachStream final
-    : public grpc::ServerBidiReactor<v1::AgentReport, v1::AgentOrder> {
- public:
-  AttachStream(RendezvousService& service, Loop& loop) : service_(service), loop_(loop) {}
-
-  // The call holds itself until OnDone: gRPC gives no other owner.
-  void Begin(std::shared_ptr<AttachStream> self) {
-    self_ = std::move(self);
-    StartRead(&incoming_);
-  }
-
-  void Send(const v1::AgentOrder& order) {
-    const MutexLock lock(mutex_);
-    if (closed_) {
-      return;
-    }
-    if (queue_.size() >= kQueuedOrdersMax) {
-      closed_ = true;
-      Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "the agent does not read its orders"});
-      return;
-    }
-    queue_.push_back(order);
-    if (queue_.size() == 1) {
-      StartWrite(&queue_.front());
-    }
-  }
-
-  void Close(const grpc::Status& status) {
-    const MutexLock lock(mutex_);
-    if (!closed_) {
-      closed_ = true;
-      Finish(status);
-    }
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      Close(grpc::Status::OK);
-      return;
-    }
-    loop_.Post([&service = service_, self = self_, report = incoming_] {
-      service.HandleReport(self, report);
-    });
-    StartRead(&incoming_);
-  }
-
-  void OnWriteDone(bool ok) override {
-    const MutexLock lock(mutex_);
-    queue_.pop_front();
-    if (ok && !closed_ && !queue_.empty()) {
-      StartWrite(&queue_.front());
-    }
-  }
-
-  void OnCancel() override { Close(grpc::Status::CANCELLED); }
-
-  void OnDone() override {
-    std::shared_ptr<AttachStream> self = std::move(self_);
-    loop_.Post([&service = service_, self] { service.HandleClosed(self); });
-  }
-
-  // Loop thread only.
-  HostId host;
-  bool attached = false;
-
- private:
-  RendezvousService& service_;
-  Loop& loop_;
-  std::shared_ptr<AttachStream> self_;
-  v1::AgentReport incoming_;
-  Mutex mutex_;
-  bool closed_ MUSTER_GUARDED_BY(mutex_) = false;
-  std::deque<v1::AgentOrder> queue_ MUSTER_GUARDED_BY(mutex_);  // The front is being written.
-};
-
-namespace {
 
 /// Refuses a call at once.
 class RefusedAttach final : public grpc::ServerBidiReactor<v1::AgentReport, v1::AgentOrder> {
@@ -115,42 +46,14 @@ class RefusedAttach final : public grpc::ServerBidiReactor<v1::AgentReport, v1::
   void OnDone() override { delete this; }
 };
 
-/// One agent's output. The next chunk is read when the writer has taken the last one, so a blocked
-/// terminal blocks this stream and, through it, the workers' pipes.
-class OutputStream final : public grpc::ServerReadReactor<v1::OutputChunk> {
- public:
-  explicit OutputStream(OutputWriter& writer) : writer_(writer) { StartRead(&incoming_); }
-  explicit OutputStream(OutputWriter& writer, const grpc::Status& refusal) : writer_(writer) {
-    Finish(refusal);
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      Finish(grpc::Status::OK);
-      return;
-    }
-    Offer();
-  }
-  void OnDone() override { delete this; }
-
- private:
-  void Offer() {
-    OutputLines lines;
-    lines.incarnation = {incoming_.incarnation()};
-    lines.slot = {{incoming_.host()}, incoming_.slot()};
-    lines.rank = incoming_.rank();
-    lines.is_stderr = incoming_.is_stderr();
-    lines.lines = incoming_.lines();
-    if (writer_.TryPush(std::move(lines))) {
-      StartRead(&incoming_);
-      return;
-    }
-    writer_.OnSpace([this] { Offer(); });
-  }
-
-  OutputWriter& writer_;
-  v1::OutputChunk incoming_;
-};
+void SetLimits(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
+}
 
 }  // namespace
 
@@ -163,17 +66,25 @@ class RendezvousService::Service final : public v1::Agents::CallbackService {
     if (!Authenticated(*context, owner_.secret_)) {
       return new RefusedAttach;
     }
-    auto stream = std::make_shared<AttachStream>(owner_, owner_.loop_);
-    stream->Begin(stream);
-    return stream.get();
+    return AttachStream::Begin(
+        owner_.loop_,
+        {[this](const std::shared_ptr<AttachStream>& stream, const v1::AgentReport& report) {
+           owner_.HandleReport(stream, report);
+         },
+         [this](const std::shared_ptr<AttachStream>& stream) { owner_.HandleClosed(stream); }});
   }
 
-  grpc::ServerReadReactor<v1::OutputChunk>* ForwardOutput(grpc::CallbackServerContext* context,
-                                                          v1::OutputEnd* /*end*/) override {
+  grpc::ServerBidiReactor<v1::OutputChunk, v1::OutputAck>* ForwardOutput(
+      grpc::CallbackServerContext* context) override {
     if (!Authenticated(*context, owner_.secret_)) {
       return new OutputStream(owner_.output_, Unauthenticated());
     }
-    return new OutputStream(owner_.output_);
+    std::shared_ptr<OutputSession> session = owner_.OutputOf(MetadataOf(*context, kSessionKey));
+    if (session == nullptr) {
+      return new OutputStream(owner_.output_,
+                              {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many sessions"});
+    }
+    return new OutputStream(owner_.output_, std::move(session));
   }
 
  private:
@@ -190,39 +101,112 @@ RendezvousService::~RendezvousService() {
   Shutdown();
 }
 
-Status RendezvousService::Start() {
-  service_ = std::make_unique<Service>(*this);
-  for (const std::string host : {"127.0.0.1", "[::1]"}) {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort(host + ":0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service_.get());
-    server_ = builder.BuildAndStart();
-    if (server_ != nullptr && port != 0) {
-      address_ = host + ":" + std::to_string(port);
-      open_ = true;
+Status RendezvousService::Start(PortRange ports) {
+  open_ = true;
+  Status failed;
+  for (const std::string literal : {"127.0.0.1", "::1"}) {
+    Result<std::string> address = Listen(literal, ports, grpc::InsecureServerCredentials());
+    if (address.ok()) {
+      address_ = std::move(address).value();
       return Status::Ok();
     }
+    failed = failed.ok() ? address.status() : failed;
   }
-  return Status::Failed("the driver cannot listen on the loopback interface");
+  return failed;
+}
+
+Status RendezvousService::StartRoutable(const std::vector<std::string>& literals, PortRange ports) {
+  const Result<std::shared_ptr<grpc::ServerCredentials>> credentials =
+      MakeServerCredentials(secret_);
+  if (!credentials.ok()) {
+    return credentials.status();
+  }
+  Status failed = Status::Failed("this machine has no address at which others could reach it");
+  for (const std::string& literal : literals) {
+    Result<std::string> address = Listen(literal, ports, credentials.value());
+    if (address.ok()) {
+      routable_.push_back(std::move(address).value());
+    } else {
+      failed = address.status();
+    }
+  }
+  return routable_.empty() ? failed : Status::Ok();
+}
+
+Result<std::string> RendezvousService::Listen(
+    const std::string& literal,
+    PortRange ports,
+    const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  for (uint32_t wanted = ports.first; wanted <= ports.last; ++wanted) {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    SetLimits(builder);
+    builder.AddListeningPort(
+        JoinAddress(literal, static_cast<uint16_t>(wanted)), credentials, &port);
+    auto service = std::make_unique<Service>(*this);
+    builder.RegisterService(service.get());
+    std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+    if (server != nullptr && port != 0) {
+      servers_.push_back({std::move(service), std::move(server)});
+      return JoinAddress(literal, static_cast<uint16_t>(port));
+    }
+  }
+  return Status::Failed(
+      "the driver cannot listen at " + literal +
+      (ports.any() ? "" : " on port " + ToText(ports) + ": in use, or not allowed; see --port-range"));
 }
 
 void RendezvousService::Shutdown() {
   open_ = false;
-  if (server_ != nullptr) {
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
-    server_.reset();
+  for (Server& server : servers_) {
+    server.server->Shutdown(std::chrono::system_clock::now() + milliseconds(100));
   }
-  streams_.clear();
+  servers_.clear();
+  sessions_.clear();
 }
 
-void RendezvousService::Send(const HostId& host, const v1::AgentOrder& order) {
-  const auto it = streams_.find(host);
-  if (it != streams_.end()) {
-    it->second->Send(order);
+void RendezvousService::Send(const HostId& host, v1::AgentOrder order) {
+  const auto it = sessions_.find(host);
+  if (it == sessions_.end()) {
+    return;
   }
+  Session& session = it->second;
+  if (session.orders.size() >= kQueuedOrdersMax) {
+    Forget(host);  // Its lease ends soon; what it would still be told could not be kept.
+    return;
+  }
+  const v1::AgentOrder& numbered = session.orders.Push(std::move(order));
+  if (session.stream != nullptr) {
+    session.stream->Send(numbered);
+  }
+}
+
+void RendezvousService::Forget(const HostId& host) {
+  const auto it = sessions_.find(host);
+  if (it == sessions_.end()) {
+    return;
+  }
+  {
+    const MutexLock lock(mutex_);
+    outputs_.erase(it->second.id);
+  }
+  if (it->second.stream != nullptr) {
+    it->second.stream->greeted = false;
+    it->second.stream->Close({grpc::StatusCode::NOT_FOUND, "the driver has given this host up"});
+  }
+  sessions_.erase(it);
+}
+
+std::shared_ptr<OutputSession> RendezvousService::OutputOf(const std::string& session) {
+  const MutexLock lock(mutex_);
+  const auto it = outputs_.find(session);
+  if (it != outputs_.end()) {
+    return it->second;
+  }
+  if (outputs_.size() >= kOutputSessionsMax) {
+    return nullptr;
+  }
+  return outputs_[session] = std::make_shared<OutputSession>();
 }
 
 void RendezvousService::HandleReport(const std::shared_ptr<AttachStream>& stream,
@@ -232,9 +216,41 @@ void RendezvousService::HandleReport(const std::shared_ptr<AttachStream>& stream
   }
   if (report.has_hello()) {
     HandleHello(stream, report.hello());
-  } else if (stream->attached) {
-    listener_.OnAgentReport(stream->host, report);
+    return;
   }
+  const auto it = sessions_.find(stream->host);
+  if (it == sessions_.end() || it->second.stream != stream) {
+    return;  // Refused, or another stream has taken its place.
+  }
+  if (report.has_summary()) {
+    HandleSummary(it->first, it->second, report.summary());
+    return;
+  }
+  switch (it->second.reports.Judge(report.sequence())) {
+    case ReplayFilter::Verdict::kNew:
+      it->second.reports.Take();
+      listener_.OnAgentReport(HostId(it->first), report);
+      return;
+    case ReplayFilter::Verdict::kRepeat:
+      return;
+    case ReplayFilter::Verdict::kGap:
+      stream->Close({grpc::StatusCode::INVALID_ARGUMENT, "a report is missing"});
+      return;
+  }
+}
+
+void RendezvousService::HandleSummary(const HostId& host,
+                                      Session& session,
+                                      const v1::AgentSummary& summary) {
+  if (!session.orders.Acknowledge(summary.orders_received())) {
+    session.stream->Close({grpc::StatusCode::INVALID_ARGUMENT, "it has orders that never were"});
+    return;
+  }
+  v1::AgentOrder order;
+  order.mutable_summary_ack()->set_sequence(summary.sequence());
+  order.mutable_summary_ack()->set_reports_received(session.reports.received());
+  session.stream->Send(order);
+  listener_.OnAgentSummary(HostId(host));
 }
 
 void RendezvousService::HandleHello(const std::shared_ptr<AttachStream>& stream,
@@ -247,27 +263,59 @@ void RendezvousService::HandleHello(const std::shared_ptr<AttachStream>& stream,
     return;
   }
   const HostId host{hello.host()};
-  if (stream->attached || streams_.contains(host)) {
-    stream->Close({grpc::StatusCode::ALREADY_EXISTS, "this host has an agent"});
+  const auto it = sessions_.find(host);
+  if (it != sessions_.end() && it->second.id == hello.session() && !stream->greeted) {
+    Resume(it->second, stream, hello);
     return;
   }
+  if (hello.resume() || stream->greeted) {
+    stream->Close({grpc::StatusCode::NOT_FOUND, "the driver has given this host up"});
+    return;
+  }
+  if (const std::optional<std::string> refusal = listener_.OnAgentHello(host, hello)) {
+    stream->Close({grpc::StatusCode::ALREADY_EXISTS, *refusal});
+    return;
+  }
+  Forget(host);
+  Session& session = sessions_[host];
+  session.id = hello.session();
   stream->host = host;
-  stream->attached = true;
-  streams_[host] = stream;
-  if (!listener_.OnAgentAttached(host, hello)) {
-    streams_.erase(host);
-    stream->attached = false;
-    stream->Close({grpc::StatusCode::NOT_FOUND, "this host has no part in the job"});
+  Adopt(session, stream);
+  listener_.OnAgentAttached(host, hello);
+}
+
+void RendezvousService::Adopt(Session& session, const std::shared_ptr<AttachStream>& stream) {
+  stream->greeted = true;
+  if (const std::shared_ptr<AttachStream> old = std::exchange(session.stream, stream)) {
+    old->Close({grpc::StatusCode::ABORTED, "the session goes on over another stream"});
   }
 }
 
-void RendezvousService::HandleClosed(const std::shared_ptr<AttachStream>& stream) {
-  if (!open_ || !stream->attached) {
+void RendezvousService::Resume(Session& session,
+                               const std::shared_ptr<AttachStream>& stream,
+                               const v1::AgentHello& hello) {
+  if (!session.orders.Acknowledge(hello.orders_received())) {
+    stream->Close({grpc::StatusCode::INVALID_ARGUMENT, "it has orders that never were"});
     return;
   }
-  stream->attached = false;
-  streams_.erase(stream->host);
-  listener_.OnAgentDetached(stream->host, "its stream to the driver broke");
+  stream->host = HostId{hello.host()};
+  Adopt(session, stream);
+  v1::AgentOrder resumed;
+  resumed.mutable_resumed()->set_reports_received(session.reports.received());
+  stream->Send(resumed);
+  for (const v1::AgentOrder& order : session.orders.unacknowledged()) {
+    stream->Send(order);
+  }
+  listener_.OnAgentResumed(HostId(stream->host));
+}
+
+void RendezvousService::HandleClosed(const std::shared_ptr<AttachStream>& stream) {
+  const auto it = sessions_.find(stream->host);
+  if (!open_ || it == sessions_.end() || it->second.stream != stream) {
+    return;
+  }
+  it->second.stream = nullptr;
+  listener_.OnAgentDetached(HostId(stream->host), "its stream to the driver broke");
 }
 
 }  // namespace muster::launcher

@@ -11,8 +11,6 @@
 #include <deque>
 #include <utility>
 
-#include "common/check.h"
-
 namespace muster::launcher {
 
 template <class Message>
@@ -37,6 +35,13 @@ class ReplayQueue {
     return true;
   }
 
+  /// Null if there is none with this number, or none any more.
+  const Message* Find(uint64_t sequence) const {
+    const bool kept =
+        !kept_.empty() && sequence >= kept_.front().sequence() && sequence <= last_;
+    return kept ? &kept_[static_cast<size_t>(sequence - kept_.front().sequence())] : nullptr;
+  }
+
   /// In order: what is to be sent again on a new connection.
   const std::deque<Message>& unacknowledged() const { return kept_; }
   size_t size() const { return kept_.size(); }
@@ -55,16 +60,14 @@ class ReplayFilter {
     kGap,     // Something before it is missing: the connection is of no use.
   };
 
-  Verdict Check(uint64_t sequence) {
+  Verdict Judge(uint64_t sequence) const {
     if (sequence <= received_) {
       return Verdict::kRepeat;
     }
-    if (sequence != received_ + 1) {
-      return Verdict::kGap;
-    }
-    received_ = sequence;
-    return Verdict::kNew;
+    return sequence == received_ + 1 ? Verdict::kNew : Verdict::kGap;
   }
+  /// A kNew one was taken.
+  void Take() { ++received_; }
 
   uint64_t received() const { return received_; }
 

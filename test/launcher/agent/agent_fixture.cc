@@ -83,8 +83,8 @@ grpc::Status FakeDriver::Attach(grpc::ServerContext* context,
     if (report.has_hello()) {
       v1::AgentOrder order;
       *order.mutable_welcome() = welcome;
-      stream->Write(order);
       stream_ = stream;
+      WriteLocked(order);
     }
     if (!report.has_summary()) {
       all_.push_back(report);
@@ -99,9 +99,9 @@ grpc::Status FakeDriver::Attach(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status FakeDriver::ForwardOutput(grpc::ServerContext* /*context*/,
-                                       grpc::ServerReader<v1::OutputChunk>* reader,
-                                       v1::OutputEnd* /*end*/) {
+grpc::Status FakeDriver::ForwardOutput(
+    grpc::ServerContext* /*context*/,
+    grpc::ServerReaderWriter<v1::OutputAck, v1::OutputChunk>* stream) {
   v1::OutputChunk chunk;
   while (true) {
     {
@@ -110,13 +110,21 @@ grpc::Status FakeDriver::ForwardOutput(grpc::ServerContext* /*context*/,
         changed_.Wait(mutex_);
       }
     }
-    if (!reader->Read(&chunk)) {
+    if (!stream->Read(&chunk)) {
       return grpc::Status::OK;
     }
+    v1::OutputAck ack;
+    ack.set_received(chunk.sequence());
+    stream->Write(ack);
     const MutexLock lock(mutex_);
     chunks_.push_back(chunk);
     changed_.NotifyAll();
   }
+}
+
+void FakeDriver::WriteLocked(v1::AgentOrder order) {
+  order.set_sequence(++orders_sent_);
+  stream_->Write(order);
 }
 
 bool FakeDriver::AwaitLocked(const std::function<bool()>& condition) {
@@ -135,7 +143,7 @@ void FakeDriver::Order(const v1::AgentOrder& order) {
   if (!AwaitLocked([this] { return stream_ != nullptr; })) {
     throw std::runtime_error("the agent has not attached");
   }
-  stream_->Write(order);
+  WriteLocked(order);
 }
 
 v1::AgentReport FakeDriver::Await(const std::function<bool(const v1::AgentReport&)>& condition) {

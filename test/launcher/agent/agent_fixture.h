@@ -52,11 +52,12 @@ class FakeDriver final : public v1::Agents::Service {
 
   grpc::Status Attach(grpc::ServerContext* context,
                       grpc::ServerReaderWriter<v1::AgentOrder, v1::AgentReport>* stream) override;
-  grpc::Status ForwardOutput(grpc::ServerContext* context,
-                             grpc::ServerReader<v1::OutputChunk>* reader,
-                             v1::OutputEnd* end) override;
+  grpc::Status ForwardOutput(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::OutputAck, v1::OutputChunk>* stream) override;
 
  private:
+  void WriteLocked(v1::AgentOrder order) MUSTER_REQUIRES(mutex_);
   bool AwaitLocked(const std::function<bool()>& condition) MUSTER_REQUIRES(mutex_);
 
   const std::string secret_;
@@ -65,6 +66,7 @@ class FakeDriver final : public v1::Agents::Service {
   CondVar changed_;
   grpc::ServerReaderWriter<v1::AgentOrder, v1::AgentReport>* stream_ MUSTER_GUARDED_BY(mutex_) =
       nullptr;
+  uint64_t orders_sent_ MUSTER_GUARDED_BY(mutex_) = 0;
   std::vector<v1::AgentReport> all_ MUSTER_GUARDED_BY(mutex_);
   std::vector<v1::AgentReport> fresh_ MUSTER_GUARDED_BY(mutex_);
   std::vector<v1::OutputChunk> chunks_ MUSTER_GUARDED_BY(mutex_);

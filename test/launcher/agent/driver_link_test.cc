@@ -12,10 +12,10 @@ namespace {
 // A link on a loop of its own thread; what it tells is given to the test in order.
 class LinkUnderTest {
  public:
-  LinkUnderTest(const std::vector<std::string>& literals, const std::string& secret)
+  LinkUnderTest(const std::string& literal, const std::string& secret)
       : link_(std::make_unique<DriverLink>(
             loop_,
-            MakeDriverChannel(literals).value(),
+            MakeDriverChannel(literal).value(),
             secret,
             DriverLink::Callbacks{[this](const v1::AgentOrder& order) { Note(order); },
                                   [this](const Status& status) { Note(status); }})),
@@ -83,7 +83,7 @@ v1::AgentReport Exited(uint64_t incarnation) {
 
 TEST_CASE("driver link carries reports and orders in order") {
   FakeDriver driver("secret");
-  LinkUnderTest link({driver.address()}, "secret");
+  LinkUnderTest link(driver.address(), "secret");
   for (uint64_t i = 1; i <= 1000; ++i) {
     link.Send(Exited(i));
     v1::AgentOrder order;
@@ -105,28 +105,21 @@ TEST_CASE("driver link carries reports and orders in order") {
 
 TEST_CASE("driver link tells why the driver refused it") {
   FakeDriver driver("secret");
-  LinkUnderTest link({driver.address()}, "another");
+  LinkUnderTest link(driver.address(), "another");
   const std::optional<Status> broken = link.AwaitBroken();
   REQUIRE(broken);
-  CHECK(broken->code() == StatusCode::kUnavailable);
+  CHECK(broken->code() == StatusCode::kInvalid);  // Another try would be in vain.
   CHECK(broken->message() == "wrong secret");
 }
 
-TEST_CASE("driver link tries every address of the driver") {
-  FakeDriver driver("secret");
-  // Port 1 answers on no machine of ours.
-  LinkUnderTest link({"127.0.0.1:1", driver.address()}, "secret");
-  CHECK(driver.Await(v1::AgentReport::kHello).hello().host() == "host-a");
-}
-
 TEST_CASE("driver link breaks at once when nobody listens") {
-  LinkUnderTest link({"127.0.0.1:1"}, "secret");
+  LinkUnderTest link("127.0.0.1:1", "secret");
   CHECK(link.AwaitBroken());
 }
 
 TEST_CASE("driver link delivers all reports before its end") {
   FakeDriver driver("secret");
-  LinkUnderTest link({driver.address()}, "secret");
+  LinkUnderTest link(driver.address(), "secret");
   for (uint64_t i = 1; i <= 100; ++i) {
     link.Send(Exited(i));
   }
@@ -138,7 +131,7 @@ TEST_CASE("driver link delivers all reports before its end") {
 }
 
 TEST_CASE("driver link needs an address") {
-  CHECK(MakeDriverChannel({}).status().code() == StatusCode::kInvalid);
+  CHECK(MakeDriverChannel("").status().code() == StatusCode::kInvalid);
 }
 
 }  // namespace muster::launcher

@@ -18,11 +18,12 @@ constexpr size_t kPipeBytes = 64 * 1024;
 
 struct Setup {
   FakeDriver driver{"secret"};
-  OutputForwarder forwarder{MakeDriverChannel({driver.address()}).value(), "secret", "host-a"};
+  OutputForwarder forwarder{{"secret", "session", "host-a"}};
   Pipe out = MakePipe().value();
   Pipe err = MakePipe().value();
 
   explicit Setup(int32_t rank = -1) {
+    forwarder.Connect(MakeDriverChannel(driver.address()).value());
     forwarder.Add({{7}, 3, rank}, std::move(out.read), std::move(err.read));
   }
   void Write(const std::string& text) const {

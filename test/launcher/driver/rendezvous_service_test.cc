@@ -3,8 +3,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <catch2/catch.hpp>
+#include <atomic>
 #include <chrono>
 #include <future>
+#include <set>
 #include <thread>
 
 #include "common/version.h"
@@ -28,15 +30,19 @@ class Fixture : public AgentListener {
     thread_.join();
   }
 
-  bool OnAgentAttached(const HostId& host, const v1::AgentHello&) override {
-    if (host.value == "stranger") {
-      return false;
-    }
+  std::optional<std::string> OnAgentHello(const HostId& host, const v1::AgentHello&) override {
+    return host.value == "stranger" || attached_.contains(host)
+               ? std::optional<std::string>("no part in the job")
+               : std::nullopt;
+  }
+  void OnAgentAttached(const HostId& host, const v1::AgentHello&) override {
+    attached_.insert(host);
     v1::AgentOrder order;
     order.mutable_welcome()->add_argv("train");
     service_.Send(host, order);
-    return true;
   }
+  void OnAgentResumed(const HostId&) override { ++resumed_; }
+  void OnAgentSummary(const HostId&) override {}
   void OnAgentReport(const HostId& host, const v1::AgentReport& report) override {
     reported_.set_value({host.value, report.worker_warm().incarnation()});
   }
@@ -56,6 +62,8 @@ class Fixture : public AgentListener {
   OutputWriter output_;
   RendezvousService service_;
   std::thread thread_;
+  std::set<HostId> attached_;
+  std::atomic<int> resumed_ = 0;
   std::promise<std::pair<std::string, uint64_t>> reported_;
   std::promise<std::string> detached_;
 };
@@ -90,8 +98,7 @@ TEST_CASE("the driver's service refuses a caller without the secret") {
   }
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
-  v1::OutputEnd end;
-  auto output = stub->ForwardOutput(&context, &end);
+  auto output = stub->ForwardOutput(&context);
   CHECK(output->Finish().error_code() == grpc::StatusCode::UNAUTHENTICATED);
 }
 
@@ -108,6 +115,7 @@ TEST_CASE("the driver's service passes reports on and notices the end of a strea
     CHECK(order.welcome().argv(0) == "train");
     v1::AgentReport report;
     report.mutable_worker_warm()->set_incarnation(12);
+    report.set_sequence(1);
     REQUIRE(call.stream->Write(report));
     REQUIRE(reported.wait_for(kPatience) == std::future_status::ready);
     CHECK(reported.get() == std::pair<std::string, uint64_t>("a", 12));
@@ -134,7 +142,7 @@ TEST_CASE("the driver's service refuses a second agent of a host, a stranger, an
   Call stranger(*stub, kSecret);
   stranger.Hello("stranger");
   CHECK_FALSE(stranger.stream->Read(&order));
-  CHECK(stranger.stream->Finish().error_code() == grpc::StatusCode::NOT_FOUND);
+  CHECK(stranger.stream->Finish().error_code() == grpc::StatusCode::ALREADY_EXISTS);
 
   Call old(*stub, kSecret);
   old.Hello("b", kProtocolVersion + 1);
