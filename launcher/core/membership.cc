@@ -59,15 +59,18 @@ Transition Membership::Step(const Event& event, Instant now) {
 
 // Handlers record what happened; what follows from it is decided here, once per event.
 void Membership::Conclude() {
-  for (int round = 0; replan_ || reconsider_; ++round) {
+  for (int round = 0; todo_.Any(); ++round) {
     MUSTER_CHECK(round < kRoundsMax, "a step does not come to rest");
     if (In<Ending>() != nullptr || finished()) {
-      replan_ = reconsider_ = false;
-    } else if (reconsider_) {
-      reconsider_ = false;
+      todo_ = {};
+    } else if (todo_.judge_silent) {
+      todo_.judge_silent = false;
+      JudgeSilentAgents();
+    } else if (todo_.reconsider) {
+      todo_.reconsider = false;
       Reconsider();
     } else {
-      replan_ = false;
+      todo_.replan = false;
       Replan();
     }
   }
@@ -75,6 +78,7 @@ void Membership::Conclude() {
     ReleaseRank0();
   }
   EndIfNothingIsLeft();
+  WatchStart();
 }
 
 void Membership::Reconsider() {

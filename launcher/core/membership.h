@@ -54,8 +54,6 @@ class Membership {
   void On(const HostsDiscovered& event);
   void On(const DiscoveryFailed& event);
   void On(const AgentAttached& event);
-  void On(const AgentReattached& event);
-  void On(const AgentSuspected& event);
   void On(const AgentLost& event);
   void On(const AgentStartFailed& event);
   void On(const DrainRequested& event);
@@ -64,9 +62,6 @@ class Membership {
   void ReviewWithdrawals(Host& host);
   void DropPlanned(const Host& host);
   void LoseAllOn(const HostId& name, const std::string& how);
-  void JudgeSilentAgents();
-  void JudgeSilentAgent(const HostId& name, Host& host);
-  bool ReachesAnotherMember(const HostId& host) const;
   bool MaySpawn() const;
   void Replan();
   void PlanSlots();
@@ -77,7 +72,18 @@ class Membership {
   bool AllSetAside() const;
   void EndForNoSlots();
   uint32_t ListedSlots(bool usable_only) const;
+  std::string MissingHosts() const;
   void WarnOfNoGrowth();
+
+  // membership_silence.cc: agents that are not heard, and who may be given up for it.
+  void On(const AgentSuspected& event);
+  void On(const AgentReattached& event);
+  void JudgeSilentAgents();
+  void JudgeSilentAgent(const HostId& name);
+  bool GoesOn(bool with_state) const;
+  bool Silent(const Worker& worker) const { return silent_.contains(worker.slot.host); }
+  bool Excused(const Worker& worker) const;
+  int64_t SilentWarm() const;
 
   // membership_start.cc: up to the first world, arrivals.
   void On(const WorkerStarted& event);
@@ -86,9 +92,11 @@ class Membership {
   void On(const WorkerListening& event);
   void On(const WorkerWarm& event);
   void CheckStart();
+  void ArmStart();
   void TryFirstWorld();
+  void WatchStart();
+  void OnStartTimeout();
   void FailArrival(const Worker& worker);
-  void JudgeHopelessStart(Incarnation last);
   void RevokeQuietSuccesses();
 
   // membership_world.cc: choosing and forming worlds, State.
@@ -128,6 +136,7 @@ class Membership {
   void ExitedUnexpectedly(Worker& worker, const WorkerExited& event);
   void RecordExit(Worker& worker, int code, int signal);
   void StopAsking(Incarnation id);
+  void BreakWorld();
   void ArmLossWindow();
   void Ask(const std::vector<Incarnation>& suspects, const PeerLost& event);
   void RecordBreaks(const std::vector<Incarnation>& suspects, Incarnation reporter);
@@ -157,7 +166,7 @@ class Membership {
   void OnSuspectTimeout();
   void OnGraceOver(Incarnation id);
   void BeginClosing();
-  bool Closing() const { return tally_.done + done_gone_ + done_lost_ > 0; }
+  bool Closing() const { return tally_.done + departed_.with_0 + departed_.lost > 0; }
   void ReleaseRank0();
   void EndJob(Verdict verdict, Incarnation decider = {});
   void ForceAll();
@@ -173,7 +182,11 @@ class Membership {
   Worker* Find(Incarnation id);
   const Worker* Find(Incarnation id) const;
   template <class F>
-  void Update(Worker& worker, F change);
+  void Update(Worker& worker, F change) {
+    tally_.Add(worker, -1);
+    change(worker);
+    tally_.Add(worker, 1);
+  }
   std::vector<Incarnation> LivingMembers() const;
   Candidate CandidateOf(const Worker& worker) const;
   std::string NameOf(const Worker& worker) const;
@@ -186,14 +199,20 @@ class Membership {
   void WarnOnce(const std::string& message);
   void Because(const std::string& reason);
   template <class P>
-  P* In();
+  P* In() {
+    return std::get_if<P>(&phase_);
+  }
   template <class P>
-  const P* In() const;
+  const P* In() const {
+    return std::get_if<P>(&phase_);
+  }
 
   const MembershipOptions options_;
   Instant begun_ = Instant::min();  // Of the first step.
   Instant now_ = Instant::min();    // Of the latest step.
   Transition out_;                  // Of the step that is being taken.
+  Todo todo_;
+  std::set<TimerKey> armed_;
 
   Phase phase_;
   World world_;
@@ -204,6 +223,7 @@ class Membership {
   std::map<HostId, Host> hosts_;
   std::map<uint64_t, HostId> host_order_;
   uint64_t next_host_ = 1;
+  std::map<HostId, Instant> silent_;  // Suspected agents, and since when.
   bool discovered_ = false;
   std::string discovery_trouble_;
   std::set<std::string> warned_;
@@ -223,29 +243,7 @@ class Membership {
   std::optional<Failure> last_failure_;
   Incarnation last_failed_;
   std::vector<Epilogue> epilogues_;
-  int64_t done_gone_ = 0;  // Were Done and have exited with 0.
-  int64_t done_lost_ = 0;  // Were Done and went down with their agent.
-
-  std::set<TimerKey> armed_;
-  bool replan_ = false;
-  bool reconsider_ = false;
+  Departed departed_;
 };
-
-template <class F>
-void Membership::Update(Worker& worker, F change) {
-  tally_.Add(worker, -1);
-  change(worker);
-  tally_.Add(worker, 1);
-}
-
-template <class P>
-P* Membership::In() {
-  return std::get_if<P>(&phase_);
-}
-
-template <class P>
-const P* Membership::In() const {
-  return std::get_if<P>(&phase_);
-}
 
 }  // namespace muster::launcher

@@ -42,7 +42,7 @@ void Membership::On(const WorkerDone& event) {
   if (tally_.at_work == 0) {
     ReleaseDrained(std::nullopt);
   }
-  reconsider_ |= tally_.open == 0 || In<Running>() == nullptr;
+  todo_.reconsider |= tally_.open == 0 || In<Running>() == nullptr;
 }
 
 // After the first Done nobody joins.
@@ -58,7 +58,7 @@ void Membership::BeginClosing() {
   }
   Cancel(TimerKind::kBackoff, 0);
   Cancel(TimerKind::kSettle, 0);
-  reconsider_ = true;
+  todo_.reconsider = true;
 }
 
 void Membership::On(const WorkerRunning& event) {
@@ -87,7 +87,7 @@ void Membership::On(const WorkerRunning& event) {
     }
   }
   Because(NameOf(*worker) + " has entered elastic::run again");
-  replan_ = reconsider_ = true;
+  todo_.replan = todo_.reconsider = todo_.judge_silent = true;
 }
 
 void Membership::On(const WorkerBye& event) {
@@ -152,24 +152,20 @@ void Membership::On(const TimerFired& event) {
 void Membership::OnTimer(TimerKind kind, uint64_t subject) {
   switch (kind) {
     case TimerKind::kStart:
-      if (Gathering* gathering = In<Gathering>()) {
-        gathering->late = true;
-        reconsider_ = true;
-      }
-      return;
+      return OnStartTimeout();
     case TimerKind::kElastic:
       return OnElasticTimeout();
     case TimerKind::kLossWindow:
       return OnLossWindow();
     case TimerKind::kSettle:
-      settled_ = reconsider_ = true;
+      settled_ = todo_.reconsider = true;
       return;
     case TimerKind::kFormed:
       return OnFormedTimeout();
     case TimerKind::kSuspect:
       return OnSuspectTimeout();
     case TimerKind::kBackoff:
-      replan_ = true;
+      todo_.replan = true;
       return;
     case TimerKind::kGrace:
       return OnGraceOver(Incarnation{subject});
@@ -178,8 +174,11 @@ void Membership::OnTimer(TimerKind kind, uint64_t subject) {
     case TimerKind::kRemoval:
       if (const auto name = host_order_.find(subject); name != host_order_.end()) {
         hosts_.at(name->second).removal_due = true;
-        reconsider_ = true;
+        todo_.reconsider = true;
       }
+      return;
+    case TimerKind::kSilence:
+      todo_.judge_silent = true;
       return;
   }
 }
@@ -193,11 +192,21 @@ void Membership::OnLossWindow() {
     NextWorld(Change::kLoss);
   } else if (Asking* asking = In<Asking>()) {
     asking->window = false;
-    reconsider_ = true;
+    todo_.reconsider = true;
   }
 }
 
 void Membership::OnFormedTimeout() {
+  const std::vector<Incarnation> members = LivingMembers();
+  const bool silent = std::any_of(members.begin(), members.end(), [this](Incarnation id) {
+    const Worker& worker = *Find(id);
+    return !worker.formed && !worker.done && Excused(worker);
+  });
+  if (silent) {
+    // Whoever else has not formed may wait for it, and so be in no fault.
+    Arm(TimerKind::kFormed, world_.generation.value, kFormedTime);
+    return;
+  }
   // If nobody has formed, it says nothing about who is at fault, and all would be lost for one.
   const bool nobody = tally_.unformed == tally_[Stage::kMember] && tally_.unformed > 1;
   if (nobody && ++failed_formations_ < kFormationsToFail) {
@@ -205,9 +214,9 @@ void Membership::OnFormedTimeout() {
     NextWorld(Change::kLoss);
     return;
   }
-  for (const Incarnation id : LivingMembers()) {
+  for (const Incarnation id : members) {
     Worker& worker = *Find(id);
-    if (worker.formed || In<Running>() == nullptr) {
+    if (!worker.IsMember() || worker.formed || In<Running>() == nullptr) {
       continue;
     }
     if (!worker.done) {
@@ -230,6 +239,10 @@ void Membership::OnSuspectTimeout() {
   }
   const auto unanswered = asking->unanswered;
   for (const Incarnation id : unanswered) {
+    if (Excused(*Find(id))) {
+      Arm(TimerKind::kSuspect, world_.generation.value, kSuspectOverdueTime);
+      continue;
+    }
     Emit(Refuse{id, "its agent does not say that it lives"});
     Lose(*Find(id), "was lost: its agent did not say that it lives", Kill::kForce);
     if (In<Ending>() != nullptr) {
@@ -242,6 +255,11 @@ void Membership::OnSuspectTimeout() {
 void Membership::OnGraceOver(Incarnation id) {
   Worker* worker = Find(id);
   if (worker == nullptr) {
+    return;
+  }
+  if (Excused(*worker)) {
+    // It has not heard what it is to do.
+    Arm(TimerKind::kGrace, id.value, std::max(options_.grace, kReturnTime));
     return;
   }
   Because("the grace of worker " + std::to_string(id.value) + " is over");
@@ -259,7 +277,8 @@ void Membership::OnGraceOver(Incarnation id) {
 void Membership::OnElasticTimeout() {
   const Gathering* gathering = In<Gathering>();
   const bool started = gathering == nullptr || gathering->started;
-  size_t have = gathering == nullptr ? Select().size() : tally_[Stage::kWarm];
+  size_t have = gathering == nullptr ? Select().size()
+                                     : static_cast<size_t>(tally_[Stage::kWarm] - SilentWarm());
   uint32_t need = Need();
   if (!started) {
     have = ListedSlots(/*usable_only=*/true);
@@ -270,13 +289,9 @@ void Membership::OnElasticTimeout() {
   }
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(options_.elastic_timeout).count();
-  std::string cause = "waited " + std::to_string(seconds) + " s for slots: have " +
-                      std::to_string(have) + ", need " + std::to_string(need);
-  for (const auto& [name, host] : hosts_) {
-    if (!host.trouble.empty()) {
-      cause += "; host " + name.value + ": " + host.trouble;
-    }
-  }
+  const std::string cause = "waited " + std::to_string(seconds) + " s for slots: have " +
+                            std::to_string(have) + ", need " + std::to_string(need) +
+                            MissingHosts();
   EndJob({kExitElasticTimeout, cause, last_failure_}, last_failed_);
 }
 
@@ -345,7 +360,7 @@ void Membership::EndIfNothingIsLeft() {
   const Gathering* gathering = In<Gathering>();
   const bool quiet =
       gathering != nullptr && !quiet_.empty() && workers_.empty() && !Armed(TimerKind::kBackoff, 0);
-  if (quiet || (done && done_gone_ > 0)) {
+  if (quiet || (done && departed_.with_0 > 0)) {
     EndJob({0, "all workers are done", std::nullopt});
   } else if (done) {
     EndJob({kExitFailure, "no worker that was done has exited with 0", last_failure_});

@@ -30,7 +30,8 @@ struct DiscoveryFailed {
 struct AgentAttached {
   HostId host;
 };
-/// The stream came back within the grace; the agent's workers are as they were.
+/// The agent's session goes on: it is heard again, or its stream came back. Its workers are as they
+/// were. Never after AgentLost.
 struct AgentReattached {
   HostId host;
 };
@@ -136,7 +137,7 @@ struct StopRequested {
 };
 
 enum class TimerKind : uint8_t {
-  kStart,       // --start-timeout since the first spawn.
+  kStart,       // --start-timeout since the first spawn (static: since the beginning).
   kElastic,     // --elastic-timeout since the start of the hold (or of the wait for slots).
   kLossWindow,  // 3 ms: losses are taken together.
   kSettle,      // 500 ms: arrivals are taken together.
@@ -146,6 +147,7 @@ enum class TimerKind : uint8_t {
   kGrace,       // TERM, then KILL. Subject: incarnation.
   kFinish,      // The job's last grace is over.
   kRemoval,     // Members stayed for lack of replacements; the grace is over. Subject: host.
+  kSilence,     // 2 s: one silent agent is back, and the others might be.
 };
 /// (kind, subject) names a timer; arming it again replaces it.
 struct TimerKey {

@@ -12,7 +12,7 @@ int64_t Membership::Arriving() const {
 }
 
 int64_t Membership::Takeable() const {
-  return Closing() ? tally_.returned : tally_[Stage::kWarm];
+  return (Closing() ? tally_.returned : tally_[Stage::kWarm]) - SilentWarm();
 }
 
 // Newcomers that the next world could take in.
@@ -101,7 +101,7 @@ void Membership::Dismiss(Worker& worker) {
   }
   Because(NameOf(worker) + " is not needed");
   Update(worker, [](Worker& w) { w.stage = Stage::kDismissed; });
-  reconsider_ = true;
+  todo_.reconsider = true;
   if (stage == Stage::kSpawned) {
     // Without init() it cannot be told in any other way.
     Emit(KillWorker{worker.id, false});

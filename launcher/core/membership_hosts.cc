@@ -19,7 +19,7 @@ void Membership::On(const HostsDiscovered& event) {
     ReviewWithdrawals(host);
   }
   WarnOfNoGrowth();
-  replan_ = reconsider_ = true;
+  todo_.replan = todo_.reconsider = true;
 }
 
 void Membership::On(const DiscoveryFailed& event) {
@@ -86,13 +86,13 @@ void Membership::ReviewWithdrawals(Host& host) {
     } else if (withdrawn && worker.IsMember() && !worker.draining) {
       Because(NameOf(worker) + " is to leave: its slot was withdrawn");
       Update(worker, [](Worker& w) { w.draining = true; });
-      reconsider_ = true;
+      todo_.reconsider = true;
     } else if (!withdrawn && worker.IsMember() && worker.draining && !worker.left &&
                !worker.terminated) {
       Because(NameOf(worker) + " stays: its slot is listed again");
       Update(worker, [](Worker& w) { w.draining = w.drain_ordered = false; });
       Cancel(TimerKind::kGrace, id.value);
-      reconsider_ = true;
+      todo_.reconsider = true;
       if (const auto unheard = world_.unheard.extract(id)) {
         On(unheard.mapped());
       }
@@ -107,9 +107,13 @@ void Membership::ReviewWithdrawals(Host& host) {
 
 void Membership::On(const AgentAttached& event) {
   Host& host = HostNamed(event.host);
+  if (host.agent == AgentState::kNone) {
+    host.drain_requested = false;  // It dialled in by itself, so it is there for workers again.
+  }
   host.agent = AgentState::kAttached;
   host.blamed = false;
   host.trouble.clear();
+  silent_.erase(event.host);
   blame_.HostReached(event.host);
   for (const auto& [index, id] : host.occupants) {
     Worker& worker = *Find(id);
@@ -118,72 +122,7 @@ void Membership::On(const AgentAttached& event) {
     }
   }
   Because("the agent of host " + event.host.value + " is up");
-  replan_ = true;
-}
-
-void Membership::On(const AgentReattached& event) {
-  Host& host = HostNamed(event.host);
-  host.agent = AgentState::kAttached;
-  host.blamed = false;
-  Because("the agent of host " + event.host.value + " is back");
-  for (const auto& [index, id] : host.occupants) {
-    if (Find(id)->stage == Stage::kLost) {
-      Emit(KillWorker{id, true});
-    }
-  }
-  if (Asking* asking = In<Asking>()) {
-    AskAgent again{world_.generation, {}};
-    for (const Incarnation id : asking->unanswered) {
-      if (Find(id)->slot.host == event.host) {
-        again.suspects.push_back(id);
-      }
-    }
-    if (!again.suspects.empty()) {
-      Emit(again);
-    }
-  }
-  // With a reachable member at hand, those on agents that are still silent need not be awaited.
-  JudgeSilentAgents();
-  replan_ = true;
-}
-
-void Membership::On(const AgentSuspected& event) {
-  for (const HostId& name : event.hosts) {
-    const auto found = hosts_.find(name);
-    if (found != hosts_.end() && found->second.agent == AgentState::kAttached) {
-      found->second.agent = AgentState::kSuspected;
-      Because("the agent of host " + name.value + " is silent");
-    }
-  }
-  JudgeSilentAgents();
-}
-
-void Membership::JudgeSilentAgents() {
-  for (auto& [name, host] : hosts_) {
-    if (host.agent == AgentState::kSuspected) {
-      JudgeSilentAgent(name, host);
-    }
-  }
-}
-
-// Its workers may live on without being reachable. They can be given up as soon as a member that
-// can be reached carries the State on; before that only the end of the lease proves them gone.
-void Membership::JudgeSilentAgent(const HostId& name, Host& host) {
-  if (!options_.elastic || In<Ending>() != nullptr || !ReachesAnotherMember(name)) {
-    return;
-  }
-  LoseAllOn(name, "was lost: the agent of its host is silent");
-  if (!std::exchange(host.blamed, true)) {
-    blame_.HostFailed(name, now_);
-  }
-}
-
-bool Membership::ReachesAnotherMember(const HostId& host) const {
-  return std::any_of(world_.members.begin(), world_.members.end(), [&](Incarnation id) {
-    const Worker* worker = Find(id);
-    return worker != nullptr && worker->IsMember() && worker->slot.host != host &&
-           hosts_.at(worker->slot.host).agent == AgentState::kAttached;
-  });
+  todo_.replan = true;
 }
 
 void Membership::LoseAllOn(const HostId& name, const std::string& how) {
@@ -222,7 +161,9 @@ void Membership::On(const AgentLost& event) {
     Erase(id);
   }
   host.agent = AgentState::kNone;
-  replan_ = reconsider_ = true;
+  host.trouble = "its agent was lost: " + event.evidence;
+  silent_.erase(event.host);
+  todo_.replan = todo_.reconsider = true;
 }
 
 void Membership::On(const AgentStartFailed& event) {
@@ -233,7 +174,7 @@ void Membership::On(const AgentStartFailed& event) {
   Host& host = found->second;
   host.agent = AgentState::kNone;
   DropPlanned(host);
-  replan_ = reconsider_ = true;
+  todo_.replan = todo_.reconsider = true;
   if (In<Ending>() != nullptr) {
     return;
   }
@@ -274,7 +215,7 @@ void Membership::On(const DrainRequested& event) {
   }
   found->second.drain_requested = true;
   ReviewWithdrawals(found->second);
-  replan_ = reconsider_ = true;
+  todo_.replan = todo_.reconsider = true;
 }
 
 uint32_t Membership::ListedSlots(bool usable_only) const {
@@ -420,10 +361,7 @@ void Membership::SetProvisionalPlaces() {
 void Membership::SpawnPlanned(Worker& worker) {
   Update(worker, [](Worker& w) { w.stage = Stage::kSpawned; });
   Emit(SpawnWorker{worker.id, worker.slot, worker.provisional});
-  const Gathering* gathering = In<Gathering>();
-  if (gathering != nullptr && !gathering->late && !Armed(TimerKind::kStart, 0)) {
-    Arm(TimerKind::kStart, 0, options_.start_timeout);
-  }
+  ArmStart();
 }
 
 // Agents follow from workers: one is started for the first planned worker, and stopped when the
@@ -449,6 +387,23 @@ void Membership::SyncAgents() {
     host_order_.erase(hosts_.at(name).number);
     hosts_.erase(name);
   }
+}
+
+// The hosts that have no agent though they should, each with the reason: "; host b: no route".
+std::string Membership::MissingHosts() const {
+  std::string text;
+  for (const auto& [number, name] : host_order_) {
+    const Host& host = hosts_.at(name);
+    const bool untried = host.agent == AgentState::kNone && host.trouble.empty();
+    if (host.listed == 0 || host.agent == AgentState::kAttached || untried) {
+      continue;
+    }
+    text += "; host " + name.value + ": " +
+            (host.agent == AgentState::kSuspected ? "its agent is silent"
+             : host.trouble.empty()               ? "its agent has not come up"
+                                                  : host.trouble);
+  }
+  return text;
 }
 
 void Membership::WarnOfNoGrowth() {

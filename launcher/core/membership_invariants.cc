@@ -40,10 +40,11 @@ void Membership::CheckInvariants() const {
     occupants += host.occupants.size();
     MUSTER_CHECK(host.listed <= host.allowed, "a listed slot is withdrawn");
     MUSTER_CHECK(host_order_.contains(host.number), "a host without a place in the order");
+    MUSTER_CHECK_EQ(host.agent == AgentState::kSuspected, silent_.contains(name));
   }
   MUSTER_CHECK_EQ(occupants, workers_.size());
   MUSTER_CHECK_EQ(host_order_.size(), hosts_.size());
-  MUSTER_CHECK(!replan_ && !reconsider_, "a step has left something undone");
+  MUSTER_CHECK(!todo_.Any(), "a step has left something undone");
   CheckWaits();
 }
 
@@ -69,6 +70,15 @@ void Membership::CheckWaits() const {
   const Gathering* gathering = In<Gathering>();
   if (gathering != nullptr && !gathering->started && discovered_) {
     MUSTER_CHECK(Armed(TimerKind::kElastic, 0), "the wait for slots has no deadline");
+  }
+  if (gathering != nullptr && gathering->started) {
+    // Those on the way report, and so does who starts an agent; a program may never call init().
+    MUSTER_CHECK(Armed(TimerKind::kElastic, 0) || Armed(TimerKind::kStart, 0) ||
+                     (gathering->late ? tally_[Stage::kWarm] == 0 && tally_[Stage::kSpawned] > 0
+                                      : tally_[Stage::kPlanned] > 0),
+                 "the start has no deadline");
+    MUSTER_CHECK(options_.elastic || Armed(TimerKind::kStart, 0) || gathering->late,
+                 "the start of a static job has no deadline");
   }
 }
 

@@ -43,9 +43,12 @@ void Membership::Lose(Worker& worker, const std::string& how, Kill kill, Fault f
   }
   worker.failure = Failure{NameOf(worker), how, now_, std::nullopt, 0};
   Update(worker, [](Worker& w) { w.stage = Stage::kLost; });
-  reconsider_ = true;
+  todo_.reconsider = true;
   if (worker.done) {
-    ++done_lost_;
+    ++departed_.lost;
+    if (stage == Stage::kMember && !worker.bye) {
+      BreakWorld();
+    }
     return;
   }
   if (stage == Stage::kDismissed || stage == Stage::kDrained) {
@@ -102,6 +105,13 @@ void Membership::LoseSiblings(const HostId& name) {
   }
 }
 
+// A Done member is out of reach without a goodbye: whoever does something with it would wait.
+void Membership::BreakWorld() {
+  if (In<Running>() != nullptr || In<Asking>() != nullptr) {
+    ArmLossWindow();
+  }
+}
+
 void Membership::ArmLossWindow() {
   Running* running = In<Running>();
   Asking* asking = In<Asking>();
@@ -128,7 +138,7 @@ void Membership::On(const WorkerExited& event) {
       break;
     case Stage::kDrained:
       Erase(event.worker);
-      reconsider_ = true;
+      todo_.reconsider = true;
       break;
     default:
       if (In<Ending>() != nullptr) {
@@ -147,18 +157,17 @@ void Membership::ExitedWhenDone(Worker& worker, const WorkerExited& event) {
   const Failure failure{NameOf(worker), "", now_, event.code, event.signal};
   const bool silent = worker.IsMember() && !worker.bye;
   if (event.code == 0) {
-    ++done_gone_;
+    ++departed_.with_0;
   }
   Erase(worker.id);
   if (event.code != 0) {
     EndJob({0, "", failure});
     return;
   }
-  // It has said no goodbye, so those that still work may wait for it.
-  if (silent && tally_.at_work > 0 && In<Holding>() == nullptr) {
-    ArmLossWindow();
+  if (silent && tally_.at_work > 0) {
+    BreakWorld();
   }
-  reconsider_ = true;
+  todo_.reconsider = true;
 }
 
 void Membership::ExitedUnexpectedly(Worker& worker, const WorkerExited& event) {
@@ -166,7 +175,7 @@ void Membership::ExitedUnexpectedly(Worker& worker, const WorkerExited& event) {
                      event.code == 0 && !any_joined_;
   if (quiet) {
     quiet_.insert(worker.slot);
-    reconsider_ = true;
+    todo_.reconsider = true;
   } else {
     Lose(worker, "", Kill::kNone);
     RecordExit(worker, event.code, event.signal);
@@ -197,7 +206,7 @@ void Membership::Erase(Incarnation id) {
   Cancel(TimerKind::kGrace, id.value);
   StopAsking(id);
   workers_.erase(id);
-  replan_ = true;
+  todo_.replan = true;
 }
 
 void Membership::On(const PeerLost& event) {
@@ -305,7 +314,7 @@ void Membership::On(const SuspectAnswered& event) {
   } else {
     Lose(worker, "", Kill::kForce);
   }
-  reconsider_ = true;
+  todo_.reconsider = true;
 }
 
 void Membership::ConcludeAsking() {

@@ -16,6 +16,9 @@ void Membership::CheckStart() {
   if (have >= options_.np_start) {
     gathering->started = true;
     Cancel(TimerKind::kElastic, 0);
+    if (!options_.elastic) {
+      ArmStart();
+    }
     Because("the slots to start with are there");
     return;
   }
@@ -68,7 +71,7 @@ void Membership::On(const WorkerJoined& event) {
   RevokeQuietSuccesses();
   if (const Gathering* gathering = In<Gathering>()) {
     Update(*worker, [](Worker& w) { w.stage = Stage::kWarm; });
-    reconsider_ |= gathering->late || tally_.first_attempts == 0;
+    todo_.reconsider |= gathering->late || tally_.first_attempts == 0;
     return;
   }
   if (In<Ending>() != nullptr) {
@@ -102,40 +105,73 @@ void Membership::On(const WorkerWarm& event) {
   } else {
     Cancel(TimerKind::kSettle, 0);
   }
-  reconsider_ = true;
+  todo_.reconsider = true;
 }
 
+// A static job has all its workers or none, so for it the time runs from the beginning; elastic
+// jobs go on without the hosts that cannot be reached, and count from the first worker.
+void Membership::ArmStart() {
+  const Gathering* gathering = In<Gathering>();
+  if (gathering != nullptr && !gathering->late && !Armed(TimerKind::kStart, 0)) {
+    Arm(TimerKind::kStart, 0, options_.start_timeout);
+  }
+}
+
+void Membership::OnStartTimeout() {
+  Gathering* gathering = In<Gathering>();
+  if (gathering == nullptr) {
+    return;
+  }
+  gathering->late = todo_.reconsider = true;
+  const size_t started =
+      static_cast<size_t>(tally_[Stage::kSpawned] + tally_[Stage::kWarm]) + quiet_.size();
+  if (!options_.elastic && started < options_.np_start) {
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count();
+    EndJob({kExitFailure,
+            "not all workers could be started within " + std::to_string(seconds) + " s" +
+                MissingHosts(),
+            std::nullopt});
+  }
+}
+
+// Those on a silent host are neither warm nor failed: that shows when it answers or is lost.
 void Membership::TryFirstWorld() {
   const Gathering& gathering = *In<Gathering>();
-  const bool complete = tally_.first_attempts == 0;
-  if (!gathering.started || !(complete || gathering.late)) {
-    return;
-  }
-  const int64_t warm = tally_[Stage::kWarm];
-  if (warm >= Need()) {
+  const int64_t silent = SilentWarm();
+  const bool complete = tally_.first_attempts == 0 && silent == 0;
+  if (gathering.started && (complete || gathering.late) &&
+      tally_[Stage::kWarm] - silent >= Need()) {
     Because(complete ? "every slot is warm or has failed" : "the start timeout is over");
     Form(Select());
+  }
+}
+
+// Bounds the wait for the first world. Workers that have not called init() may be programs that
+// never will, so they alone start no clock. Once one has, or none runs, the others are missing.
+void Membership::WatchStart() {
+  const Gathering* gathering = In<Gathering>();
+  if (gathering == nullptr || !gathering->started || Armed(TimerKind::kElastic, 0)) {
     return;
   }
-  // Workers that have not called init() may be programs that never will, so they alone start no
-  // clock. Once one has, or nobody is on the way, the others are missing.
-  if ((warm > 0 || (Arriving() == 0 && quiet_.empty())) && !Armed(TimerKind::kElastic, 0)) {
+  const bool tried = gathering->late || (options_.elastic && tally_.first_attempts == 0);
+  if (tried && (tally_[Stage::kWarm] > 0 || tally_[Stage::kSpawned] == 0)) {
     Arm(TimerKind::kElastic, 0, options_.elastic_timeout);
-    WarnOnce("waiting for workers: have " + std::to_string(warm) + ", need " +
-             std::to_string(Need()));
+    const int64_t have = tally_[Stage::kWarm] - SilentWarm();
+    if (have < static_cast<int64_t>(Need())) {
+      WarnOnce("waiting for workers: have " + std::to_string(have) + ", need " +
+               std::to_string(Need()));
+    }
   }
 }
 
-// A worker outside the world has failed.
+// A worker outside the world has failed. If nobody was ever warm, a program that fails on every
+// slot, twice, will fail for ever.
 void Membership::FailArrival(const Worker& worker) {
-  reconsider_ = true;
-  if (In<Gathering>() != nullptr && !any_joined_ && Arriving() == 0) {
-    JudgeHopelessStart(worker.id);
+  todo_.reconsider = true;
+  if (In<Gathering>() == nullptr || any_joined_ || Arriving() > 0) {
+    return;
   }
-}
-
-// Nobody was ever warm. A program that fails on every slot, twice, will fail for ever.
-void Membership::JudgeHopelessStart(Incarnation last) {
   for (const auto& [name, host] : hosts_) {
     for (uint32_t index = 0; index < host.listed; ++index) {
       const SlotId slot{name, index};
@@ -144,7 +180,7 @@ void Membership::JudgeHopelessStart(Incarnation last) {
       }
     }
   }
-  EndJob({0, "no worker could start", last_failure_}, last);
+  EndJob({0, "no worker could start", last_failure_}, worker.id);
 }
 
 // One worker has called init(), so the program is one that does: workers that ended with 0 before
@@ -161,7 +197,7 @@ void Membership::RevokeQuietSuccesses() {
     blame_.WorkerFailed(slot, now_);
     last_failure_ = failure;
     last_failed_ = {};
-    replan_ = true;
+    todo_.replan = true;
     if (!options_.elastic) {
       EndJob({0, "", failure});
       return;

@@ -29,6 +29,10 @@ inline constexpr Duration kFormedTime = std::chrono::seconds(5);
 inline constexpr Duration kSuspectTime = std::chrono::milliseconds(50);
 /// An agent that is alive and still has not answered by then never will.
 inline constexpr Duration kSuspectOverdueTime = std::chrono::seconds(5);
+/// When nobody could be reached and one agent is back: as long have the others to be back too.
+inline constexpr Duration kReturnTime = std::chrono::seconds(2);
+/// By this long after the lease the driver has told what became of a silent agent.
+inline constexpr Duration kLeaseMargin = std::chrono::seconds(2);
 inline constexpr Duration kBreaksMemory = std::chrono::seconds(60);
 inline constexpr size_t kBreaksToExpel = 3;
 inline constexpr uint32_t kHopelessFailures = 2;
@@ -84,9 +88,10 @@ struct Worker {
   bool returned = false;  // Was done and entered elastic::run again.
 
   // State: `held` is what it said; it may hold a newer one. `held_in` is the newest generation of
-  // which it may hold a commit, 0 if it holds nothing.
+  // which it may hold a commit, 0 if it holds nothing. `behind`: a world has gone on without it.
   std::optional<CommitId> held;
   Generation held_in;
+  bool behind = false;
 
   std::optional<Failure> failure;
 
@@ -111,7 +116,7 @@ struct Host {
   bool removal_due = false;      // Its members need not wait for replacements any longer.
   bool blamed = false;           // For the agent's present silence.
   AgentState agent = AgentState::kNone;
-  std::string trouble;                        // Why its agent could not be started.
+  std::string trouble;                        // Why it has no agent; empty: nothing is known.
   std::map<uint32_t, Incarnation> occupants;  // By slot, until the process is gone.
 };
 
@@ -152,6 +157,12 @@ struct Tally {
   bool operator==(const Tally&) const = default;
 };
 
+/// Workers that were Done and are gone.
+struct Departed {
+  int64_t with_0 = 0;  // Exited with 0.
+  int64_t lost = 0;    // Went down with their agent.
+};
+
 // ---------------------------------------------------------------- phases
 
 /// What the end of a world means for the limits.
@@ -190,6 +201,15 @@ struct Asking {
 /// The newest world is revoked and there are too few for the next.
 struct Holding {
   Instant since;
+};
+
+/// What a step has made necessary; done in this order before it ends.
+struct Todo {
+  bool judge_silent = false;  // Some silent agents may be given up by now.
+  bool reconsider = false;    // The world may have to change.
+  bool replan = false;        // Slots may get workers, agents may be started or stopped.
+
+  bool Any() const { return judge_silent || reconsider || replan; }
 };
 
 struct Verdict {

@@ -42,7 +42,7 @@ std::vector<Incarnation> Membership::Select() const {
       (worker.draining ? leaving : chosen).push_back(&worker);
     } else if (worker.stage == Stage::kDrained) {
       leaving.push_back(&worker);
-    } else if (worker.stage == Stage::kWarm && (!Closing() || worker.returned)) {
+    } else if (worker.stage == Stage::kWarm && (!Closing() || worker.returned) && !Silent(worker)) {
       warm.push_back(&worker);
     }
   }
@@ -217,7 +217,7 @@ void Membership::Form(const std::vector<Incarnation>& chosen) {
   if (first) {
     AdmitLeftOut();
   }
-  replan_ = reconsider_ = true;
+  todo_.replan = todo_.reconsider = todo_.judge_silent = true;
 }
 
 void Membership::AdmitLeftOut() {
@@ -240,6 +240,7 @@ void Membership::LeaveOut(const std::set<Incarnation>& chosen) {
       continue;
     }
     Worker& worker = *Find(id);
+    worker.behind = true;
     if (worker.done) {
       if (worker.rank == 0) {
         epilogue.rank0 = id;
@@ -284,7 +285,7 @@ void Membership::EnterHold() {
     Cancel(TimerKind::kLossWindow, 0);
     phase_ = Holding{now_};
     Arm(TimerKind::kElastic, 0, options_.elastic_timeout);
-    replan_ = true;
+    todo_.replan = true;
     const std::string counts =
         "have " + std::to_string(Select().size()) + ", need " + std::to_string(Need());
     Because("too few workers for a world: " + counts);
@@ -309,8 +310,9 @@ void Membership::LearnHeld(Worker& worker, const CommitId& held) {
     w.held = std::max(w.held, std::optional(held));
     w.held_in = std::max(w.held_in, Generation{held.generation});
   });
+  todo_.judge_silent |= !silent_.empty();
   if (!std::exchange(state_exists_, true)) {
-    replan_ = reconsider_ = true;
+    todo_.replan = todo_.reconsider = true;
     const Running* running = In<Running>();
     if (running != nullptr && !running->window && tally_.unformed == 0) {
       JudgeHolders();
@@ -390,7 +392,7 @@ void Membership::On(const WorkerLeft& event) {
   }
   Update(*worker, [](Worker& w) { w.left = true; });
   Because(NameOf(*worker) + " has left");
-  reconsider_ |= tally_.open == 0;
+  todo_.reconsider |= tally_.open == 0;
 }
 
 void Membership::On(const WorkerSynced& event) {
@@ -406,6 +408,7 @@ void Membership::On(const WorkerSynced& event) {
     }
     Because("world " + std::to_string(world_.generation.value) + " runs");
   }
+  worker->behind &= !current;
   LearnHeld(*worker, event.commit);
   if (current && worker->IsMember() && In<Ending>() == nullptr) {
     ReleaseDrained(event.commit);

@@ -102,7 +102,7 @@ class Fuzz {
 
   Event AnyTimer() {
     if (timers_.empty() || Chance(10)) {
-      return TimerFired{{static_cast<TimerKind>(random_.Below(10)), random_.Below(5)}};
+      return TimerFired{{static_cast<TimerKind>(random_.Below(11)), random_.Below(5)}};
     }
     return TimerFired{timers_[random_.Below(timers_.size())]};
   }

@@ -22,6 +22,7 @@ const std::map<std::string, TimerKind>& TimerNames() {
       {"grace", TimerKind::kGrace},
       {"finish", TimerKind::kFinish},
       {"removal", TimerKind::kRemoval},
+      {"silence", TimerKind::kSilence},
   };
   return names;
 }
