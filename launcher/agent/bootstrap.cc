@@ -16,14 +16,16 @@ namespace muster::launcher {
 namespace {
 
 constexpr size_t kLengthBytes = 4;
+// Whoever reads this has most likely given --rsh-agent a command that keeps its input to itself.
+constexpr const char* kForwarding =
+    "; `muster run` starts this program through a remote shell that must forward its standard "
+    "input: ssh does, `kubectl exec` does with -i; see --rsh-agent";
 
 Status WaitReadable(int fd, Instant deadline) {
   while (true) {
     const Duration left = deadline - SteadyClock().Now();
     if (left <= Duration::zero()) {
-      return {StatusCode::kTimeout,
-              "no bootstrap on standard input; is this agent started by "
-              "`muster run`, and does the remote shell forward its input?"};
+      return {StatusCode::kTimeout, std::string("nothing came on standard input") + kForwarding};
     }
     pollfd entry{fd, POLLIN, 0};
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(left).count();
@@ -44,7 +46,8 @@ Status ReadExactly(int fd, char* bytes, size_t size, Instant deadline) {
     }
     const ssize_t got = ::read(fd, bytes, size);
     if (got == 0) {
-      return Status::Invalid("standard input ended before the bootstrap was complete");
+      return Status::Invalid(std::string("standard input ended before the bootstrap was complete") +
+                             kForwarding);
     }
     if (got < 0 && errno != EINTR && errno != EAGAIN) {
       return Status::Failed(std::string("read of standard input: ") + strerror(errno));
@@ -76,6 +79,10 @@ Result<v1::AgentBootstrap> ReadBootstrap(int fd, std::chrono::milliseconds timeo
   if (::fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) {
     // A plain file has no end that tells of the driver's death, and cannot be waited for.
     return Status::Invalid("standard input must be a pipe or a socket that the driver holds open");
+  }
+  if (::isatty(fd) == 1) {
+    return Status::Invalid(std::string("standard input is a terminal") + kForwarding +
+                           ", without a terminal of its own (no -t)");
   }
   const Instant deadline = SteadyClock().Now() + timeout;
   std::array<char, kLengthBytes> head{};

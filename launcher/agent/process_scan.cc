@@ -189,8 +189,11 @@ bool EnvironmentHolds(pid_t pid, std::span<const std::string> entries) {
 
 bool Sweep(const SweepTarget& target, Duration limit) {
   const Instant deadline = SteadyClock().Now() + limit;
-  const std::vector<std::string> marks{std::string(kEnvJob) + "=" + target.job,
-                                       std::string(kEnvHost) + "=" + target.host};
+  std::vector<std::string> marks{std::string(kEnvJob) + "=" + target.job,
+                                 std::string(kEnvHost) + "=" + target.host};
+  if (!target.directory.empty()) {
+    marks.push_back(std::string(kEnvAgentDirectory) + "=" + target.directory);
+  }
   while (true) {
     const bool children_left = target.descendants && ReapEnded();
     const std::vector<ProcessEntry> victims = Victims(target, marks);

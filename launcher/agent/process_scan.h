@@ -47,6 +47,10 @@ struct SweepTarget {
   std::string job;
   std::string host;
   bool descendants = false;  // Also everything that descends from the caller, and reap it.
+  // Not empty: of what carries the marks only the workers of the agent whose sockets lie there.
+  // Across a network an old agent of a host may still be about to end when a new one has started,
+  // and must not take the new one's workers with it.
+  std::string directory;
 };
 
 /// SIGKILLs whatever carries the job's and host's marks, again and again until nothing is left.
