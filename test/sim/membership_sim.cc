@@ -168,8 +168,9 @@ void MembershipSim::On(const StartAgent& effect) {
   ++agent.life;
   const HostId host = effect.host;
   const uint64_t life = agent.life;
-  const bool fails = !healed_ && Chance(12);
-  const bool unreachable = Chance(60);
+  const bool cut = !IsReachable(host);
+  const bool fails = cut || (!healed_ && Chance(12));
+  const bool unreachable = cut || Chance(60);
   Later(Between(1, 150), [this, host, life, fails, unreachable] {
     SimAgent& started = agents_[host];
     if (started.life != life || finished_) {
@@ -187,7 +188,9 @@ void MembershipSim::On(const StartAgent& effect) {
 
 void MembershipSim::On(const StopAgent& effect) {
   SimAgent& agent = agents_[effect.host];
-  agent = SimAgent{false, false, agent.life + 1, {}};
+  const uint64_t next_life = agent.life + 1;
+  agent = SimAgent{};
+  agent.life = next_life;
   for (auto& [id, process] : processes_) {
     if (process.slot.host == effect.host && !process.dead) {
       if (!ending_) {
@@ -251,6 +254,7 @@ void MembershipSim::On(const AskAgent& effect) {
 
 void MembershipSim::On(const Refuse& effect) {
   Process& process = processes_.at(effect.worker);
+  CheckRefuse(process);
   process.doomed = true;
   Order(process.slot.host,
         [this, id = effect.worker] { Later(Between(0, 50), [this, id] { Die(id, 70, 0); }); });

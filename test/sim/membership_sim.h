@@ -71,8 +71,11 @@ class MembershipSim {
     uint64_t sequence = 0;
   };
   struct SimAgent {
-    bool up = false;
-    bool silent = false;
+    bool up = false;         // Its session with the driver is not over.
+    bool silent = false;     // The driver and it do not hear each other.
+    bool isolated = false;   // Nor do its workers and those of other hosts.
+    bool suspected = false;  // The driver has noticed.
+    Instant silent_since{};
     uint64_t life = 0;  // Events for an agent that is gone find another life.
     std::vector<std::function<void()>> buffered;
   };
@@ -129,13 +132,23 @@ class MembershipSim {
   void FaultOnWorker(Process& process);
   void BreakLink();
   void KillAgent(const HostId& host);
-  void SilenceAgent(const HostId& host);
   void ChangeHosts();
   void Heal();
+
+  // membership_sim_network.cc: hosts that are cut off, come back, or reboot.
+  void CutSome();
+  void CutOff(const std::vector<HostId>& hosts, bool isolated);
+  void SuspectSilent();
+  void Reconnect(const HostId& host);
+  void EndLease(const HostId& host);
+  void Reboot(const HostId& host);
+  bool Connected(const SimWorld& world);
+  bool IsReachable(const HostId& host) const;
 
   // membership_sim_checks.cc.
   void CheckWorld(const FormWorld& effect);
   void CheckSpawn(const SpawnWorker& effect);
+  void CheckRefuse(const Process& refused);
   void CheckSynced(Generation generation);
   void CheckFinish(const FinishJob& effect);
   void NoteEnding();
@@ -164,6 +177,7 @@ class MembershipSim {
   std::vector<HostSlots> all_hosts_;  // What it prints when all is well.
   std::vector<HostSlots> polled_;
   std::map<HostId, SimAgent> agents_;
+  std::map<HostId, Instant> unreachable_until_;
   std::map<HostId, Instant> last_report_;
   std::map<HostId, Instant> last_order_;
   std::map<Incarnation, Process> processes_;

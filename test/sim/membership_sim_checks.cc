@@ -71,6 +71,22 @@ void MembershipSim::CheckSpawn(const SpawnWorker& effect) {
   }
 }
 
+// A host that may come back is given up only if somebody else can carry its State on.
+void MembershipSim::CheckRefuse(const Process& refused) {
+  if (!refused.held.has_value() || !agents_[refused.slot.host].suspected) {
+    return;
+  }
+  const bool saved = std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    const Process& other = entry.second;
+    return !agents_[other.slot.host].suspected && !other.doomed && other.held.has_value() &&
+           other.held->generation >= refused.held->generation;
+  });
+  if (!saved) {
+    Wrong("worker " + std::to_string(refused.id.value) +
+          " is given up, and nobody who can be reached has its State");
+  }
+}
+
 // All members of a world agree now. Nobody outside may hold anything newer, and the first of them
 // must have been a holder: the user's callbacks rely on it.
 void MembershipSim::CheckSynced(Generation generation) {
@@ -95,8 +111,7 @@ void MembershipSim::NoteEnding() {
     const bool able =
         process.at == At::kAwait || process.at == At::kForming || process.at == At::kTraining;
     holder_at_end_ |= able && !process.dead && !process.doomed && !process.termed &&
-                      !process.frozen && process.held.has_value() &&
-                      agents_[process.slot.host].up && !agents_[process.slot.host].silent;
+                      !process.frozen && process.held.has_value() && agents_[process.slot.host].up;
   }
 }
 

@@ -51,11 +51,13 @@ void MembershipSim::Fault() {
     FaultOnWorker(processes_.at(alive[random_.Below(alive.size())]));
   } else if (kind < 65) {
     BreakLink();
-  } else if (kind < 70) {
+  } else if (kind < 69) {
     KillAgent(host);
-  } else if (kind < 76) {
-    SilenceAgent(host);
   } else if (kind < 79) {
+    CutSome();
+  } else if (kind < 81) {
+    Reboot(host);
+  } else if (kind < 84) {
     Note("drain " + host.value);
     Report(host, DrainRequested{host});
   } else {
@@ -114,49 +116,19 @@ void MembershipSim::BreakLink() {
 // The reaper ends all its workers; the driver sees the end of the stream.
 void MembershipSim::KillAgent(const HostId& host) {
   SimAgent& agent = agents_[host];
-  if (!agent.up) {
+  if (!agent.up || agent.silent) {
     return;
   }
   Note("the agent of " + host.value + " dies");
-  agent = SimAgent{false, false, agent.life + 1, {}};
+  const uint64_t next_life = agent.life + 1;
+  agent = SimAgent{};
+  agent.life = next_life;
   for (auto& [id, process] : processes_) {
     process.dead |= process.slot.host == host;
   }
   Later(Between(0, 100), [this, host, life = agent.life] {
     if (agents_[host].life == life) {
       Take(AgentLost{host, "its process ended"});
-    }
-  });
-}
-
-void MembershipSim::SilenceAgent(const HostId& host) {
-  SimAgent& agent = agents_[host];
-  if (!agent.up || agent.silent) {
-    return;
-  }
-  Note("the agent of " + host.value + " is silent");
-  agent.silent = true;
-  const uint64_t life = agent.life;
-  const bool comes_back = Chance(60);
-  Later(std::chrono::seconds(2), [this, host, life] {
-    if (agents_[host].life == life && agents_[host].silent) {
-      Take(AgentSuspected{{host}});
-    }
-  });
-  Later(comes_back ? Between(500, 9000) : std::chrono::seconds(11), [this, host, life, comes_back] {
-    SimAgent& silent = agents_[host];
-    if (silent.life != life || !silent.silent) {
-      return;
-    }
-    if (!comes_back) {
-      Note("the lease of " + host.value + " is over");
-      KillAgent(host);
-      return;
-    }
-    silent.silent = false;
-    Take(AgentReattached{host});
-    for (auto& deliver : std::exchange(silent.buffered, {})) {
-      deliver();
     }
   });
 }

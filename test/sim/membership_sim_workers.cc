@@ -5,6 +5,12 @@
 #include "test/sim/membership_sim.h"
 
 namespace muster::launcher {
+namespace {
+
+// What waits for a network that is cut is tried again this often.
+constexpr Duration kRetry = std::chrono::milliseconds(100);
+
+}  // namespace
 
 void MembershipSim::Boot(Incarnation id) {
   const bool crashes = !healed_ && Chance(crashing_ ? 50 : 4);
@@ -70,6 +76,10 @@ void MembershipSim::TryForm(Generation generation) {
   if (world.forming || world.received.size() < world.members.size() || !AllAlive(world)) {
     return;
   }
+  if (!Connected(world)) {
+    Later(kRetry, [this, generation] { TryForm(generation); });
+    return;
+  }
   world.forming = true;
   for (const Incarnation id : world.members) {
     Later(Between(0, 20), [this, id, generation] {
@@ -100,6 +110,10 @@ void MembershipSim::TrySync(Generation generation) {
       return;
     }
   }
+  if (!Connected(world)) {
+    Later(kRetry, [this, generation] { TrySync(generation); });
+    return;
+  }
   std::optional<CommitId> newest = Newest(world);
   if (!newest.has_value()) {
     if (state_exists_) {
@@ -128,6 +142,10 @@ void MembershipSim::FinishSync(Incarnation id, Generation generation, CommitId c
       process->at != At::kTraining || !source_lives || world.broken) {
     return;
   }
+  if (process->held != commit && !Connected(world)) {
+    Later(kRetry, [this, id, generation, commit] { FinishSync(id, generation, commit); });
+    return;
+  }
   process->held = commit;
   world.synced.insert(id);
   Report(process->slot.host, WorkerSynced{id, generation, commit});
@@ -149,6 +167,10 @@ void MembershipSim::TrainStep(Generation generation) {
       return;
     }
     pending |= process.pending;
+  }
+  if (!Connected(world)) {
+    Later(kRetry, [this, generation] { TrainStep(generation); });
+    return;
   }
   const CommitId before = *processes_.at(world.members.front()).held;
   const CommitId commit{generation.value, ++world.sequence};
