@@ -15,6 +15,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/driver/driver.h"
 #include "launcher/security/secret_file.h"
+#include "launcher/session/grpc_log.h"
 
 namespace muster::launcher {
 namespace {
@@ -36,6 +37,7 @@ int Start(const RunOptions& options) {
   if (const Status log = InitLog("driver", options.log_level); !log.ok()) {
     return Start(PrintAndExit{"muster: " + log.message() + "\n", 2});
   }
+  RedirectGrpcLog();
   std::string secret = RandomHex(kSecretBytes);
   if (!options.secret_file.empty()) {
     Result<std::string> given = ReadSecretFile(options.secret_file);

@@ -20,6 +20,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/process_scan.h"
 #include "launcher/agent/socket_directory.h"
+#include "launcher/session/grpc_log.h"
 
 namespace muster::launcher {
 namespace {
@@ -186,6 +187,7 @@ int RunAgentProper(const v1::AgentBootstrap& bootstrap,
                    const std::optional<DialIn>& dial_in) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::pthread_setname_np(::pthread_self(), "muster-agent");
+  RedirectGrpcLog();
   return AgentProcess(bootstrap, directory, std::move(reaper), dial_in).Run();
 }
 

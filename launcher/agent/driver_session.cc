@@ -205,11 +205,24 @@ void DriverSession::OnLinkBroken(const Status& status) {
   if (was_attached) {
     spdlog::warn("the stream to the driver broke{}; trying again",
                  status.ok() ? "" : ": " + status.message());
-  } else if (trouble_ != status.message()) {
-    trouble_ = status.message();
-    spdlog::info("no driver yet: {}", trouble_);
+  } else {
+    NoteTrouble(status.message());
   }
   TryNext();
+}
+
+// Once per change: it may be tried for minutes.
+void DriverSession::NoteTrouble(const std::string& message) {
+  const bool foreign = message.find("andshake failed") != std::string::npos;
+  const std::string trouble =
+      foreign ? hello_.driver_address().literal() +
+                    " was reached, but whoever answers there is not this job's driver: it does not "
+                    "have the same secret"
+              : message;
+  if (trouble_ != trouble) {
+    trouble_ = trouble;
+    spdlog::warn("no driver yet: {}", trouble_);
+  }
 }
 
 // It may be calling us at this moment.

@@ -82,6 +82,7 @@ class DriverSession {
   void CheckLease();
   void End(const Status& status);
   void RetireLink();
+  void NoteTrouble(const std::string& message);
 
   Loop& loop_;
   const Options options_;
