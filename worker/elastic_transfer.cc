@@ -118,6 +118,11 @@ std::string BroadcastText(Runtime& runtime, const std::string& name, int root, s
   Broadcasts length(runtime, name + ".size", root);
   length.Add(&size, sizeof size);
   length.Finish();
+  if (size > kTextBytesMax) {  // On every rank alike, the root included.
+    throw Error("elastic::State: rank " + std::to_string(root) + " has " + std::to_string(size) +
+                " bytes of values beside its tensors; " + std::to_string(kTextBytesMax) +
+                " are allowed");
+  }
   text.resize(size);
   Broadcasts body(runtime, name, root);
   body.Add(text.data(), text.size());

@@ -50,6 +50,9 @@ class Broadcasts {
   uint64_t bytes_ = 0;
 };
 
+/// A text is held in memory twice while it is sent; what is larger belongs into tensors.
+inline constexpr uint64_t kTextBytesMax = uint64_t{1} << 30;
+
 /// The root's text, on every rank.
 std::string BroadcastText(Runtime& runtime, const std::string& name, int root, std::string text);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/log.h"
 
 namespace muster::worker {
 
@@ -35,9 +36,9 @@ void Formation::Start() {
   }
 }
 
-void Formation::Dial(uint32_t rank, LinkKind kind, std::vector<std::string> addresses) {
+void Formation::Dial(uint32_t rank, LinkKind kind, const std::vector<std::string>& addresses) {
   if (addresses.empty()) {
-    ReportBroken(rank, "it announced no address");
+    ReportBroken(rank, "rank " + std::to_string(rank) + " announced no address");
     return;
   }
   LinkDialer::Callbacks callbacks;
@@ -49,14 +50,17 @@ void Formation::Dial(uint32_t rank, LinkKind kind, std::vector<std::string> addr
       CheckComplete();
     }
   };
-  callbacks.on_refused = [this, rank](const std::string& evidence) {
-    ReportBroken(rank, "rank " + std::to_string(rank) + " cannot be reached: " + evidence);
+  callbacks.on_unreachable = [this, rank](const LinkDialer::Unreachable& why) {
+    if (!why.refused && !complete_) {
+      spdlog::warn("{}", why.evidence);  // A matter of the network, which somebody has to look at.
+    }
+    ReportBroken(rank, why.evidence);
   };
   auto& dialer = dialers_[{rank, kind}];
   dialer = std::make_unique<LinkDialer>(loop_,
                                         LinkId{plan_.generation, plan_.rank, rank, kind},
                                         plan_.link_key,
-                                        std::move(addresses),
+                                        WorthDialling(addresses),
                                         std::move(callbacks));
   dialer->Start();
 }

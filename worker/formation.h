@@ -57,7 +57,7 @@ class Formation {
   void OnControlFrame(uint32_t rank, std::string_view frame);
   void OnAnnounce(uint32_t rank, Announce message);
   void OnTable(const AddressTable& table);
-  void Dial(uint32_t rank, LinkKind kind, std::vector<std::string> addresses);
+  void Dial(uint32_t rank, LinkKind kind, const std::vector<std::string>& addresses);
   void CheckComplete();
   void ReportBroken(uint32_t rank, const std::string& evidence);
 

@@ -23,7 +23,8 @@ size_t LinkAcceptor::GuestsMax(uint64_t open_files) {
   return std::clamp<uint64_t>(open_files / 8, 32, 1024);
 }
 
-LinkAcceptor::LinkAcceptor(Loop& loop) : loop_(loop), guests_max_(GuestsMax(OpenFilesLimit())) {}
+LinkAcceptor::LinkAcceptor(Loop& loop, std::optional<size_t> guests_max)
+    : loop_(loop), guests_max_(guests_max.value_or(GuestsMax(OpenFilesLimit()))) {}
 
 LinkAcceptor::~LinkAcceptor() {
   while (!guests_.empty()) {

@@ -30,8 +30,9 @@ class LinkAcceptor {
  public:
   using OnLink = std::function<void(LinkId id, PrivateFd fd)>;
 
-  /// `loop` outlives the acceptor.
-  explicit LinkAcceptor(Loop& loop);
+  /// `loop` outlives the acceptor. Beyond `guests_max` unproven connections at one address the
+  /// oldest one there goes; by default, GuestsMax of this process's limit.
+  explicit LinkAcceptor(Loop& loop, std::optional<size_t> guests_max = std::nullopt);
   ~LinkAcceptor();
   LinkAcceptor(const LinkAcceptor&) = delete;
   LinkAcceptor& operator=(const LinkAcceptor&) = delete;
@@ -49,8 +50,8 @@ class LinkAcceptor {
   void Forget(Generation generation);
 
   size_t guest_count() const { return guests_.size(); }
-  /// Beyond this many unproven connections at one address the oldest one there goes. A small part
-  /// of what `open_files` allows: strangers must not use up the descriptors of the user's program.
+  /// A small part of the limit of open files: strangers must not use up the descriptors of the
+  /// user's program.
   static size_t GuestsMax(uint64_t open_files);
 
  private:

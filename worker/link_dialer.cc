@@ -4,24 +4,61 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <cstdio>
 #include <utility>
 
 #include "common/check.h"
 
 namespace muster::worker {
 namespace {
+
 constexpr std::chrono::milliseconds kFirstBackOff{5};
 constexpr std::chrono::milliseconds kLongestBackOff{200};
+constexpr size_t kFullLimitAddresses = 4;
+
+// A round over all addresses takes no longer than one over four, however many there are.
+LinkDialer::Limits LimitsFor(LinkDialer::Limits limits, size_t address_count) {
+  if (address_count > kFullLimitAddresses) {
+    limits.address = limits.address * kFullLimitAddresses / address_count;
+  }
+  return limits;
+}
+
+// This host has no way there; that says nothing of the peer.
+bool IsMissingRoute(int error) {
+  return error == ENETUNREACH || error == EAFNOSUPPORT || error == EADDRNOTAVAIL;
+}
+
+std::string SecondsText(Duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
 }  // namespace
 
-LinkDialer::LinkDialer(
-    Loop& loop, LinkId id, std::string key, std::vector<std::string> addresses, Callbacks callbacks)
+std::vector<std::string> WorthDialling(const std::vector<std::string>& addresses) {
+  std::vector<std::string> routable;
+  std::copy_if(addresses.begin(),
+               addresses.end(),
+               std::back_inserter(routable),
+               [](const std::string& address) { return !IsLoopbackAddress(address); });
+  return routable.empty() ? addresses : routable;
+}
+
+LinkDialer::LinkDialer(Loop& loop,
+                       LinkId id,
+                       std::string key,
+                       std::vector<std::string> addresses,
+                       Callbacks callbacks,
+                       Limits limits)
     : loop_(loop),
       id_(id),
       key_(std::move(key)),
       addresses_(std::move(addresses)),
+      limits_(LimitsFor(limits, addresses_.size())),
       callbacks_(std::move(callbacks)),
+      outcomes_(addresses_.size()),
       back_off_(kFirstBackOff),
       handshake_(key_, id_, FreshNonce()) {}
 
@@ -32,6 +69,7 @@ LinkDialer::~LinkDialer() {
 
 void LinkDialer::Start() {
   MUSTER_CHECK(phase_ == Phase::kIdle && !addresses_.empty(), "a dialer starts once, at something");
+  start_ = loop_.Now();
   Try();
 }
 
@@ -43,24 +81,26 @@ void LinkDialer::CloseSocket() {
 }
 
 void LinkDialer::Try() {
-  const std::string& literal = addresses_[next_address_];
-  next_address_ = (next_address_ + 1) % addresses_.size();
-  const Result<SocketAddress> address = ParseAddress(literal);
+  const Result<SocketAddress> address = ParseAddress(addresses_[current_]);
   if (!address.ok()) {
-    Fail(address.status().message(), true);
-    return;
+    return Fail(address.status().message(), ENETUNREACH);
   }
-  Result<PrivateFd> fd = StartConnect(address.value());
+  int error = 0;
+  Result<PrivateFd> fd = StartConnect(address.value(), &error);
   if (!fd.ok()) {
-    Fail(fd.status().message(), errno == ECONNREFUSED);
-    return;
+    return Fail(ErrorText(error), error);
   }
   fd_ = std::move(fd).value();
   phase_ = Phase::kConnecting;
   handshake_.Renew(FreshNonce());
   in_.clear();
   loop_.Watch(fd_.get(), EPOLLOUT, [this](uint32_t) { OnEvents(); });
-  timer_ = loop_.After(kHandshakeTimeout, [this] { Fail("no answer within a second", false); });
+  timer_ = loop_.After(limits_.address, [this] { OnTimeout(); });
+}
+
+void LinkDialer::OnTimeout() {
+  const std::string what = ErrorText(ETIMEDOUT) + " after " + SecondsText(limits_.address);
+  Fail(phase_ == Phase::kConnecting ? what : "connected, but no answer to the handshake: " + what);
 }
 
 void LinkDialer::OnEvents() {
@@ -74,12 +114,12 @@ void LinkDialer::OnEvents() {
 void LinkDialer::OnConnected() {
   const int error = ConnectError(fd_.get());
   if (error != 0) {
-    Fail(strerror(error), error == ECONNREFUSED);
+    Fail(ErrorText(error), error);
     return;
   }
   const std::string hello = handshake_.Hello();
   if (WriteSome(fd_.get(), hello.data(), hello.size()) != static_cast<ssize_t>(hello.size())) {
-    Fail("the connection was closed", false);
+    Fail("the connection was closed");
     return;
   }
   phase_ = Phase::kAwaitingAnswer;
@@ -92,7 +132,7 @@ void LinkDialer::OnAnswer() {
   const ssize_t count = ReadSome(fd_.get(), in_.data() + used, in_.size() - used);
   in_.resize(used + static_cast<size_t>(std::max<ssize_t>(count, 0)));
   if (count < 0) {
-    Fail("the connection was closed", false);
+    Fail("the connection was closed");
     return;
   }
   if (in_.size() < HandshakeInitiator::kAnswerBytes) {
@@ -100,12 +140,12 @@ void LinkDialer::OnAnswer() {
   }
   const Result<std::string> proof = handshake_.Finish(in_);
   if (!proof.ok()) {
-    Fail(proof.status().message(), false);
+    Fail(proof.status().message());
     return;
   }
   if (WriteSome(fd_.get(), proof.value().data(), proof.value().size()) !=
       static_cast<ssize_t>(proof.value().size())) {
-    Fail("the connection was closed", false);
+    Fail("the connection was closed");
     return;
   }
   loop_.Cancel(timer_);
@@ -115,20 +155,41 @@ void LinkDialer::OnAnswer() {
   on_link(std::move(fd_));  // May destroy this.
 }
 
-// A silent or closing peer may only be late with the news of this generation; one whose port is
-// closed is worth a word to the launcher. Either way the next try follows.
-void LinkDialer::Fail(const std::string& evidence, bool refused) {
+// A silent or closing peer may only be late with the news of this generation, and a lost packet is
+// sent again: neither is worth a word before the patience is over. A closed port is, at once.
+void LinkDialer::Fail(const std::string& what, int error) {
   loop_.Cancel(timer_);
   CloseSocket();
   phase_ = Phase::kIdle;
-  refused_in_round_ = refused ? refused_in_round_ + 1 : 0;
+  outcomes_[current_] = what;
+  any_refused_ = any_refused_ || error == ECONNREFUSED;
+  any_silent_ = any_silent_ || (error != ECONNREFUSED && !IsMissingRoute(error));
+  current_ = (current_ + 1) % addresses_.size();
+  if (current_ != 0) {
+    timer_ = loop_.After(Duration::zero(), [this] { Try(); });
+    return;
+  }
   timer_ = loop_.After(back_off_, [this] { Try(); });
   back_off_ = std::min<Duration>(2 * back_off_, kLongestBackOff);
-  if (refused_in_round_ >= addresses_.size() && !refusal_reported_) {
-    refusal_reported_ = true;
-    const auto on_refused = callbacks_.on_refused;
-    on_refused(evidence);  // May destroy this.
+  const bool refused = any_refused_ && !any_silent_;
+  any_refused_ = false;
+  any_silent_ = false;
+  if (!reported_ && (refused || loop_.Now() - start_ >= limits_.patience)) {
+    reported_ = true;
+    const auto on_unreachable = callbacks_.on_unreachable;
+    on_unreachable({Evidence(), refused});  // May destroy this.
   }
+}
+
+std::string LinkDialer::Evidence() const {
+  std::string text = "rank " + std::to_string(id_.from) + " has no " +
+                     (id_.kind == LinkKind::kControl ? "control" : "data") + " link to rank " +
+                     std::to_string(id_.to) + " after " + SecondsText(loop_.Now() - start_) +
+                     " (limit " + SecondsText(limits_.patience) + "): ";
+  for (size_t i = 0; i < addresses_.size(); ++i) {
+    text += (i == 0 ? "" : "; ") + addresses_[i] + ": " + outcomes_[i];
+  }
+  return text;
 }
 
 }  // namespace muster::worker

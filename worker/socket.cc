@@ -90,17 +90,24 @@ Result<std::string> LocalAddress(int fd) {
   return ToLiteral(address);
 }
 
-Result<PrivateFd> StartConnect(const SocketAddress& address) {
+Result<PrivateFd> StartConnect(const SocketAddress& address, int* error) {
+  const auto fail = [&](const char* call) {
+    const int code = errno;
+    if (error != nullptr) {
+      *error = code;
+    }
+    return Status(StatusCode::kUnavailable,
+                  std::string(call) + " to " + ToLiteral(address) + ": " + ErrorText(code));
+  };
   PrivateFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) {
-    return Status::Failed(std::string("socket: ") + strerror(errno));
+    return fail("socket");
   }
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 &&
       errno != EINPROGRESS) {
-    return Status(StatusCode::kUnavailable,
-                  "connect to " + ToLiteral(address) + ": " + strerror(errno));
+    return fail("connect");
   }
   return fd;
 }

@@ -39,8 +39,9 @@ Result<PrivateFd> ListenOnLoopback(PortRange ports = {});
 /// The literal of the address at which the socket is bound.
 Result<std::string> LocalAddress(int fd);
 
-/// Begins to connect; the socket turns writable when it is decided (see ConnectError).
-Result<PrivateFd> StartConnect(const SocketAddress& address);
+/// Begins to connect; the socket turns writable when it is decided (see ConnectError). `error`
+/// becomes the errno of a failure.
+Result<PrivateFd> StartConnect(const SocketAddress& address, int* error = nullptr);
 /// The errno of a finished connect; 0: connected.
 int ConnectError(int fd);
 /// The next connection; kUnavailable: none now.

@@ -117,6 +117,7 @@ class FakeAgent::Impl final : public v1::Workers::CallbackService {
   bool first_start MUSTER_GUARDED_BY(mutex) = true;
   uint64_t stall_warning_ms MUSTER_GUARDED_BY(mutex) = 0;
   uint64_t stall_shutdown_ms MUSTER_GUARDED_BY(mutex) = 0;
+  std::vector<std::string> listen MUSTER_GUARDED_BY(mutex);
 
  private:
   void Listen() {
@@ -172,7 +173,7 @@ class FakeAgent::Impl::Stream final
       if (report_.has_join()) {
         OnJoin();
       } else {
-        agent_.workers[incarnation_].reports.push_back(report_);
+        OnReport(agent_.workers[incarnation_]);
       }
       agent_.changed.NotifyAll();
     }
@@ -218,6 +219,16 @@ class FakeAgent::Impl::Stream final
   }
 
  private:
+  void OnReport(Worker& worker) {
+    if (report_.has_listening()) {
+      worker.addresses.clear();
+      for (const auto& address : report_.listening().addresses()) {
+        worker.addresses.push_back(address.literal());
+      }
+    }
+    worker.reports.push_back(report_);
+  }
+
   void OnJoin() MUSTER_REQUIRES(agent_.mutex) {
     incarnation_ = report_.join().incarnation();
     Worker& worker = agent_.workers[incarnation_];
@@ -233,6 +244,9 @@ class FakeAgent::Impl::Stream final
     order.mutable_joined()->set_first_start(agent_.first_start);
     order.mutable_joined()->set_stall_warning_ms(agent_.stall_warning_ms);
     order.mutable_joined()->set_stall_shutdown_ms(agent_.stall_shutdown_ms);
+    for (const std::string& address : agent_.listen) {
+      order.mutable_joined()->add_listen()->set_literal(address);
+    }
     Send(std::move(order));
   }
 
@@ -267,6 +281,11 @@ void FakeAgent::SetStallTimes(uint64_t warning_ms, uint64_t shutdown_ms) {
   const MutexLock lock(impl_->mutex);
   impl_->stall_warning_ms = warning_ms;
   impl_->stall_shutdown_ms = shutdown_ms;
+}
+
+void FakeAgent::SetListen(std::vector<std::string> addresses) {
+  const MutexLock lock(impl_->mutex);
+  impl_->listen = std::move(addresses);
 }
 
 // Exceptions, because Catch's assertions are not for other threads than the test's.

@@ -29,6 +29,8 @@ class FakeAgent {
   /// Whether Joined says that no world has formed in this job yet.
   void SetFirstStart(bool first_start);
   void SetStallTimes(uint64_t warning_ms, uint64_t shutdown_ms);
+  /// What Joined orders to listen at.
+  void SetListen(std::vector<std::string> addresses);
 
   /// The next report of this kind; fails the test if none comes within 10 s. Reports of other kinds
   /// are skipped.

@@ -1,75 +1,14 @@
 // Dialer and acceptor against each other, and against strangers, over real sockets on one loop.
 
 #include <catch2/catch.hpp>
-#include <functional>
 #include <optional>
 
+#include "test/worker/links_fixture.h"
 #include "worker/control_link.h"
-#include "worker/formation.h"
-#include "worker/link_acceptor.h"
-#include "worker/link_dialer.h"
 
 namespace muster::worker {
-namespace {
 
-constexpr std::chrono::seconds kPatience{10};
-
-/// One loop with one acceptor on it; the test's thread runs the loop until something holds.
-struct Bench {
-  Loop loop;
-  std::string address;
-  std::unique_ptr<LinkAcceptor> acceptor;
-
-  Bench() { acceptor = NewAcceptor(address); }
-
-  std::unique_ptr<LinkAcceptor> NewAcceptor(std::string& literal) {
-    auto created = std::make_unique<LinkAcceptor>(loop);
-    REQUIRE(created->Listen(ListenPlan{}).ok());
-    literal = created->addresses().front();
-    return created;
-  }
-
-  /// False: it did not hold within the time.
-  bool RunUntil(std::function<bool()> holds, Duration patience = kPatience) {
-    const Instant deadline = loop.Now() + patience;
-    bool result = false;
-    std::function<void()> look = [&] {
-      result = holds();
-      if (result || loop.Now() > deadline) {
-        loop.Stop();
-      } else {
-        loop.After(std::chrono::milliseconds(1), look);
-      }
-    };
-    look();
-    loop.Run();
-    return result;
-  }
-};
-
-const LinkId kLink{{1}, 1, 0, LinkKind::kControl};
-
-LinkDialer::Callbacks Into(std::optional<PrivateFd>& fd, std::string* refused = nullptr) {
-  LinkDialer::Callbacks callbacks;
-  callbacks.on_link = [&fd](PrivateFd link) { fd = std::move(link); };
-  callbacks.on_refused = [refused](const std::string& evidence) {
-    if (refused != nullptr) {
-      *refused = evidence;
-    }
-  };
-  return callbacks;
-}
-
-PrivateFd Connect(const std::string& address) {
-  return StartConnect(ParseAddress(address).value()).value();
-}
-
-bool IsClosed(int fd) {
-  char byte = 0;
-  return ReadSome(fd, &byte, 1) < 0;
-}
-
-}  // namespace
+using namespace test;  // NOLINT(google-build-using-namespace): one fixture, several files.
 
 TEST_CASE("link is made between holders of the key, with its identity") {
   Bench bench;
@@ -146,7 +85,10 @@ TEST_CASE("dialer tells once that nobody listens, and tries on") {
   int refusals = 0;
   LinkDialer::Callbacks callbacks;
   callbacks.on_link = [&](PrivateFd fd) { dialled = std::move(fd); };
-  callbacks.on_refused = [&](const std::string&) { ++refusals; };
+  callbacks.on_unreachable = [&](const LinkDialer::Unreachable& why) {
+    CHECK(why.refused);
+    ++refusals;
+  };
   LinkDialer dialer(bench.loop, kLink, "key", {free_address}, std::move(callbacks));
   dialer.Start();
   REQUIRE(bench.RunUntil([&] { return refusals > 0; }));
@@ -158,13 +100,13 @@ TEST_CASE("dialer finds the address that answers among several") {
   std::string dead;
   { const auto gone = bench.NewAcceptor(dead); }
   std::optional<PrivateFd> dialled;
-  std::string refused;
+  std::string unreachable;
   bench.acceptor->Expect({1}, 0, "key", [](LinkId, PrivateFd) {});
   LinkDialer dialer(
-      bench.loop, kLink, "key", {dead, "no address", bench.address}, Into(dialled, &refused));
+      bench.loop, kLink, "key", {dead, "no address", bench.address}, Into(dialled, &unreachable));
   dialer.Start();
   REQUIRE(bench.RunUntil([&] { return dialled.has_value(); }));
-  CHECK(refused.empty());
+  CHECK(unreachable.empty());
 }
 
 TEST_CASE("dialer gives up on a silent listener after a second and tries again") {
@@ -299,107 +241,6 @@ TEST_CASE("control link sends what the kernel does not take at once") {
     }
     return received == frame.size() + 4 && wire.link->flushed();
   }));
-}
-
-// ---------------------------------------------------------------- formation
-
-namespace {
-
-/// Some members of one generation, all on one loop.
-struct Crowd : Bench {
-  struct Member {
-    std::string address;
-    std::unique_ptr<LinkAcceptor> acceptor;
-    std::unique_ptr<Formation> formation;
-    std::optional<FormedLinks> links;
-    std::vector<uint32_t> suspects;
-  };
-  std::vector<Member> members;
-
-  explicit Crowd(uint32_t size) : members(size) {
-    for (Member& member : members) {
-      member.acceptor = NewAcceptor(member.address);
-    }
-  }
-  void Form(uint32_t rank, uint64_t generation = 1, const std::string& key = "key") {
-    Member& member = members[rank];
-    FormationPlan plan;
-    plan.generation = {generation};
-    plan.rank = rank;
-    plan.size = static_cast<uint32_t>(members.size());
-    plan.link_key = key;
-    plan.coordinator = {members[0].address};
-    plan.own_addresses = {member.address};
-    Formation::Callbacks callbacks;
-    callbacks.on_formed = [&member](FormedLinks links) { member.links = std::move(links); };
-    callbacks.on_broken = [&member](uint32_t suspect, const std::string&) {
-      member.suspects.push_back(suspect);
-    };
-    member.formation =
-        std::make_unique<Formation>(loop, *member.acceptor, std::move(plan), std::move(callbacks));
-    member.formation->Start();
-  }
-  bool AllFormed() const {
-    return std::all_of(
-        members.begin(), members.end(), [](const Member& m) { return m.links.has_value(); });
-  }
-};
-
-}  // namespace
-
-TEST_CASE("formation builds a star of control links and a mesh of data links") {
-  const uint32_t size = GENERATE(1u, 2u, 5u, 16u);
-  Crowd crowd(size);
-  for (uint32_t i = 0; i < size; ++i) {
-    crowd.Form(size - 1 - i);
-  }
-  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
-  for (uint32_t rank = 0; rank < size; ++rank) {
-    const auto& member = crowd.members[rank];
-    CHECK(member.suspects.empty());
-    for (uint32_t peer = 0; peer < size; ++peer) {
-      CHECK(member.links->data[peer].valid() == (peer != rank));
-      CHECK((member.links->control[peer] != nullptr) == (peer != rank && (rank == 0 || peer == 0)));
-    }
-  }
-}
-
-TEST_CASE("formation waits for the last member and suspects nobody who is only late") {
-  Crowd crowd(3);
-  crowd.Form(1);
-  crowd.Form(2);
-  CHECK_FALSE(crowd.RunUntil([&] { return crowd.AllFormed(); }, std::chrono::milliseconds(1300)));
-  CHECK(crowd.members[1].suspects.empty());
-  crowd.Form(0);
-  CHECK(crowd.RunUntil([&] { return crowd.AllFormed(); }));
-}
-
-TEST_CASE("formation suspects a member that has died, and gives no verdict") {
-  Crowd crowd(3);
-  crowd.members[1].acceptor.reset();  // Its port is closed.
-  crowd.Form(0);
-  crowd.Form(2);
-  // Without rank 1 there is no table, so rank 2 cannot even try; rank 0 waits for orders.
-  CHECK_FALSE(crowd.RunUntil([&] { return crowd.AllFormed(); }, std::chrono::milliseconds(100)));
-  crowd.members[0].formation.reset();
-  crowd.members[0].acceptor.reset();
-  crowd.members[2].suspects.clear();
-  crowd.Form(2, 2);
-  REQUIRE(crowd.RunUntil([&] { return !crowd.members[2].suspects.empty(); }));
-  CHECK(crowd.members[2].suspects.front() == 0);
-}
-
-TEST_CASE("formation is dropped where it stands by a newer one") {
-  Crowd crowd(4);
-  for (uint64_t generation = 1; generation <= 10; ++generation) {
-    for (uint32_t rank = 0; rank < 4; ++rank) {
-      if (generation == 10 || rank != generation % 4) {
-        crowd.members[rank].links.reset();
-        crowd.Form(rank, generation, "key" + std::to_string(generation));
-      }
-    }
-  }
-  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
 }
 
 }  // namespace muster::worker

@@ -8,30 +8,6 @@
 
 namespace muster::worker {
 
-TEST_CASE("address literals come back as they went") {
-  for (const char* literal : {"127.0.0.1:4711", "10.1.2.3:1", "[::1]:65535", "[fe80::1]:80"}) {
-    const Result<SocketAddress> address = ParseAddress(literal);
-    REQUIRE(address.ok());
-    CHECK(ToLiteral(address.value()) == literal);
-  }
-}
-
-TEST_CASE("names, ports out of range and junk are no address literals") {
-  for (const char* text : {"",
-                           "localhost:1",
-                           "127.0.0.1",
-                           "127.0.0.1:",
-                           "127.0.0.1:65536",
-                           "127.0.0.1:-1",
-                           "::1:80",
-                           "[::1:80",
-                           "[]:80",
-                           "127.0.0.1:80 "}) {
-    CAPTURE(text);
-    CHECK_FALSE(ParseAddress(text).ok());
-  }
-}
-
 TEST_CASE("private descriptors are closed in a forked child") {
   PrivateFd listener = ListenOnLoopback().value();
   const int number = listener.get();

@@ -168,13 +168,30 @@ Result<bool> PeerMesh::BeginMessage(int from, Header header) {
     expected_.erase(it);
   } else if (peer.wanted > 0) {
     // Something behind this message is asked for.
-    peer.early.push_back({header.slot, std::string(header.bytes, '\0')});
-    peer.incoming = {header.bytes, 0, peer.early.back().bytes.data(), nullptr};
+    peer.early.push_back({header.slot, ""});
+    peer.incoming = {header.bytes, 0, nullptr, nullptr};
   } else {
     return false;
   }
   peer.has_incoming = true;
   return true;
+}
+
+// Of a message that nobody has asked for, the size is only a claim: it gets memory as its bytes
+// arrive.
+PeerMesh::Room PeerMesh::RoomFor(Peer& peer) {
+  Incoming& incoming = peer.incoming;
+  size_t end = incoming.bytes;
+  if (incoming.owner == nullptr) {
+    std::string& bytes = peer.early.back().bytes;
+    if (incoming.done == bytes.size()) {
+      const size_t more = std::max(kStagingBytes, incoming.done);
+      bytes.resize(incoming.done + std::min(more, incoming.bytes - incoming.done));
+      incoming.target = bytes.data();
+    }
+    end = bytes.size();
+  }
+  return {incoming.target + incoming.done, end - incoming.done};
 }
 
 void PeerMesh::FinishMessage(int from) {
@@ -203,14 +220,14 @@ Status PeerMesh::ReadFrom(int from) {
     const size_t staged = peer.staged_end - peer.staged_begin;
     if (peer.has_incoming) {
       Incoming& incoming = peer.incoming;
-      const size_t from_staging = std::min(staged, incoming.bytes - incoming.done);
-      std::memcpy(
-          incoming.target + incoming.done, peer.staging.data() + peer.staged_begin, from_staging);
+      Room room = RoomFor(peer);
+      const size_t from_staging = std::min(staged, room.bytes);
+      std::copy_n(peer.staging.data() + peer.staged_begin, from_staging, room.begin);
       incoming.done += from_staging;
       peer.staged_begin += from_staging;
       if (incoming.done < incoming.bytes) {
-        const ssize_t count = ReadSome(
-            peer.fd.get(), incoming.target + incoming.done, incoming.bytes - incoming.done);
+        room = RoomFor(peer);
+        const ssize_t count = ReadSome(peer.fd.get(), room.begin, room.bytes);
         if (count <= 0) {
           return count < 0 ? Break(from, "was closed in a message") : Status::Ok();
         }

@@ -89,6 +89,11 @@ class PeerMesh {
     char* target = nullptr;
     Completions* owner = nullptr;  // Null: the target is the newest of `early`.
   };
+  /// Where the next bytes of a message go.
+  struct Room {
+    char* begin;
+    size_t bytes;
+  };
   struct Peer {
     PrivateFd fd;
     std::list<Outgoing> out;
@@ -107,6 +112,7 @@ class PeerMesh {
   Status ReadFrom(int from);
   /// Starts on the message whose header is staged; false: it has to wait until somebody asks.
   Result<bool> BeginMessage(int from, Header header);
+  static Room RoomFor(Peer& peer);
   void FinishMessage(int from);
   bool TakeEarly(const Expected& receive);
   Status PollOnce(Deadline deadline);

@@ -1,0 +1,143 @@
+#include "worker/formation.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "test/worker/links_fixture.h"
+
+namespace muster::worker {
+
+using namespace test;  // NOLINT(google-build-using-namespace): one fixture, several files.
+
+namespace {
+
+/// Some members of one generation, all on one loop.
+struct Crowd : Bench {
+  struct Member {
+    std::string address;
+    std::unique_ptr<LinkAcceptor> acceptor;
+    std::unique_ptr<Formation> formation;
+    std::optional<FormedLinks> links;
+    std::vector<uint32_t> suspects;
+    std::string evidence;
+  };
+  std::vector<Member> members;
+
+  explicit Crowd(uint32_t size) : members(size) {
+    for (Member& member : members) {
+      member.acceptor = NewAcceptor(member.address);
+    }
+  }
+  void Form(uint32_t rank, uint64_t generation = 1, const std::string& key = "key") {
+    Member& member = members[rank];
+    FormationPlan plan;
+    plan.generation = {generation};
+    plan.rank = rank;
+    plan.size = static_cast<uint32_t>(members.size());
+    plan.link_key = key;
+    plan.coordinator = {members[0].address};
+    plan.own_addresses = {member.address};
+    Formation::Callbacks callbacks;
+    callbacks.on_formed = [&member](FormedLinks links) { member.links = std::move(links); };
+    callbacks.on_broken = [&member](uint32_t suspect, const std::string& evidence) {
+      member.suspects.push_back(suspect);
+      member.evidence = evidence;
+    };
+    member.formation =
+        std::make_unique<Formation>(loop, *member.acceptor, std::move(plan), std::move(callbacks));
+    member.formation->Start();
+  }
+  bool AllFormed() const {
+    return std::all_of(
+        members.begin(), members.end(), [](const Member& m) { return m.links.has_value(); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("formation builds a star of control links and a mesh of data links") {
+  const uint32_t size = GENERATE(1u, 2u, 5u, 16u);
+  Crowd crowd(size);
+  for (uint32_t i = 0; i < size; ++i) {
+    crowd.Form(size - 1 - i);
+  }
+  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    const auto& member = crowd.members[rank];
+    CHECK(member.suspects.empty());
+    for (uint32_t peer = 0; peer < size; ++peer) {
+      CHECK(member.links->data[peer].valid() == (peer != rank));
+      CHECK((member.links->control[peer] != nullptr) == (peer != rank && (rank == 0 || peer == 0)));
+    }
+  }
+}
+
+TEST_CASE("formation waits for the last member and suspects nobody who is only late") {
+  Crowd crowd(3);
+  crowd.Form(1);
+  crowd.Form(2);
+  CHECK_FALSE(crowd.RunUntil([&] { return crowd.AllFormed(); }, std::chrono::milliseconds(1300)));
+  CHECK(crowd.members[1].suspects.empty());
+  crowd.Form(0);
+  CHECK(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+}
+
+TEST_CASE("formation suspects a member that has died, and gives no verdict") {
+  Crowd crowd(3);
+  crowd.members[1].acceptor.reset();  // Its port is closed.
+  crowd.Form(0);
+  crowd.Form(2);
+  // Without rank 1 there is no table, so rank 2 cannot even try; rank 0 waits for orders.
+  CHECK_FALSE(crowd.RunUntil([&] { return crowd.AllFormed(); }, std::chrono::milliseconds(100)));
+  crowd.members[0].formation.reset();
+  crowd.members[0].acceptor.reset();
+  crowd.members[2].suspects.clear();
+  crowd.Form(2, 2);
+  REQUIRE(crowd.RunUntil([&] { return !crowd.members[2].suspects.empty(); }));
+  CHECK(crowd.members[2].suspects.front() == 0);
+}
+
+TEST_CASE("formation is dropped where it stands by a newer one") {
+  Crowd crowd(4);
+  for (uint64_t generation = 1; generation <= 10; ++generation) {
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      if (generation == 10 || rank != generation % 4) {
+        crowd.members[rank].links.reset();
+        crowd.Form(rank, generation, "key" + std::to_string(generation));
+      }
+    }
+  }
+  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+}
+
+TEST_CASE("formation does not look at its own loopback for a peer that has other addresses") {
+  Bench bench;
+  bench.acceptor->Expect({1}, 0, "key", [](LinkId, PrivateFd) { FAIL("a stranger was asked"); });
+  std::string own_address;
+  const auto acceptor = bench.NewAcceptor(own_address);
+  FormationPlan plan;
+  plan.generation = {1};
+  plan.rank = 1;
+  plan.size = 2;
+  plan.link_key = "key";
+  plan.coordinator = {bench.address, "198.51.100.1:9"};  // Nobody's: RFC 5737.
+  plan.own_addresses = {own_address};
+  Formation formation(bench.loop,
+                      *acceptor,
+                      std::move(plan),
+                      {[](FormedLinks) {}, [](uint32_t, const std::string&) {}});
+  formation.Start();
+  CHECK_FALSE(bench.RunUntil([] { return false; }, std::chrono::milliseconds(100)));
+}
+
+TEST_CASE("formation names both ranks, the address and the reason of a peer that is gone") {
+  Crowd crowd(2);
+  crowd.members[0].acceptor.reset();
+  crowd.Form(1);
+  REQUIRE(crowd.RunUntil([&] { return !crowd.members[1].evidence.empty(); }));
+  CHECK_THAT(crowd.members[1].evidence,
+             Catch::StartsWith("rank 1 has no control link to rank 0 after 0.") &&
+                 Catch::EndsWith(crowd.members[0].address + ": Connection refused"));
+}
+
+}  // namespace muster::worker
