@@ -30,11 +30,19 @@ std::string Cut(const std::string& text, size_t size) {
   return text.substr(0, size).append(kCut);
 }
 
+// Besides the control characters of ASCII a terminal obeys U+0080 to U+009F, as one byte or as the
+// two of UTF-8 (0xC2 and the same).
 std::string Cleaned(std::string line) {
-  for (char& c : line) {
-    if (static_cast<uint8_t>(c) < ' ' || c == '\x7f') {
-      c = c == '\t' ? ' ' : '?';
+  bool inside = false;  // A character of several bytes.
+  for (size_t i = 0; i < line.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(line[i]);
+    const bool upper = byte >= 0x80 && byte < 0xA0;
+    if (upper && i > 0 && line[i - 1] == '\xC2') {
+      line[i - 1] = line[i] = '?';
+    } else if (byte < ' ' || byte == 0x7F || (upper && !inside)) {
+      line[i] = byte == '\t' ? ' ' : '?';
     }
+    inside = byte >= 0xC0 || (inside && byte >= 0x80);
   }
   line.erase(line.find_last_not_of(' ') + 1);
   return Cut(line, kShellLineBytesMax);
