@@ -22,6 +22,7 @@ ALLOWED = {
     'examples': {'public', 'examples'},
     'bench': None,
     'test': None,
+    'fuzz': None,
 }
 # A folder that only values may be taken from: discovery's results are part of the command line.
 PURE = ('launcher/core', 'worker/core')

@@ -5,7 +5,8 @@ import pathlib
 import re
 import sys
 
-ROOTS = ('common', 'discovery', 'kernels', 'launcher', 'worker', 'examples', 'bench', 'test')
+ROOTS = ('common', 'discovery', 'kernels', 'launcher', 'worker', 'examples', 'bench', 'test',
+         'fuzz')
 COLUMNS, FUNCTION, HEADER, SOURCE = 100, 70, 250, 600
 CORES = {
     'launcher/core': ('test/launcher/core', 'test/scenarios', 'test/sim'),

@@ -11,6 +11,9 @@ namespace {
 // The numbers of the variants' alternatives are their types on the wire; their order is the
 // protocol's.
 constexpr size_t kDimensionsMax = 64;
+// So that the table of a thousand ranks still fits into a frame, whatever one of them announces.
+constexpr size_t kAddressesMax = 64;
+constexpr size_t kAddressBytesMax = 64;
 
 template <class Enum>
 Enum GetEnum(WireReader& reader, uint8_t count) {
@@ -48,10 +51,13 @@ void PutStrings(WireWriter& writer, const std::vector<std::string>& values) {
   }
 }
 
-std::vector<std::string> GetStrings(WireReader& reader) {
+std::vector<std::string> GetAddresses(WireReader& reader) {
   std::vector<std::string> values(reader.GetCount(sizeof(uint32_t)));
   for (std::string& value : values) {
     value = reader.GetString();
+    if (values.size() > kAddressesMax || value.size() > kAddressBytesMax) {
+      reader.Fail();
+    }
   }
   return values;
 }
@@ -226,13 +232,13 @@ std::vector<Item> GetList(WireReader& reader, Get get) {
 ControlMessage GetMessage(WireReader& reader) {
   switch (reader.Get<uint8_t>()) {
     case 0:
-      return Announce{GetStrings(reader)};
+      return Announce{GetAddresses(reader)};
     case 1:
       return Requests{GetList<Request>(reader, GetRequest)};
     case 2:
       return Bye{GetBool(reader)};
     case 3:
-      return AddressTable{GetList<std::vector<std::string>>(reader, GetStrings)};
+      return AddressTable{GetList<std::vector<std::string>>(reader, GetAddresses)};
     case 4:
       return Entries{GetList<LogEntry>(reader, GetEntry)};
     default:

@@ -85,6 +85,13 @@ TEST_CASE("control message that lies about a count costs no memory") {
   CHECK_FALSE(Decode(bytes).ok());
 }
 
+TEST_CASE("control message that announces more than any rank listens at is refused") {
+  CHECK(Decode(Encode(Announce{std::vector<std::string>(64, "127.0.0.1:1")})).ok());
+  CHECK_FALSE(Decode(Encode(Announce{std::vector<std::string>(65, "127.0.0.1:1")})).ok());
+  CHECK_FALSE(Decode(Encode(Announce{{std::string(65, '1')}})).ok());
+  CHECK_FALSE(Decode(Encode(AddressTable{{{"127.0.0.1:1"}, {std::string(65, '1')}}})).ok());
+}
+
 TEST_CASE("control message with a value outside of its enum is refused") {
   const std::string bytes = Encode(Requests{{FullRequest{"x", {}, false, false, ""}}});
   // type, count, request type, name length, name: the kind and the dtype follow.

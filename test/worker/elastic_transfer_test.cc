@@ -38,6 +38,26 @@ TEST_CASE("a text is broadcast with its length, also an empty one") {
   CHECK(received[1] == "from rank 1");
 }
 
+TEST_CASE("a text whose announced length is beyond all reason is refused, not made room for") {
+  FakeJob job(2);
+  std::array<std::string, 2> refused;
+  job.RunAll([&](FakeRuntime& runtime) {
+    if (runtime.place().rank == 1) {  // A source that lies, or speaks another version.
+      uint64_t size = UINT64_MAX;
+      Broadcasts length(runtime, "text.size", 1);
+      length.Add(&size, sizeof size);
+      length.Finish();
+      return;
+    }
+    try {
+      (void)BroadcastText(runtime, "text", 1, "");
+    } catch (const Error& error) {
+      refused[runtime.id()] = error.what();
+    }
+  });
+  CHECK(refused[0].find("rank 1") != std::string::npos);
+}
+
 TEST_CASE("more buffers than fit in the window arrive in order") {
   constexpr int kBuffers = 50;
   FakeJob job(2);

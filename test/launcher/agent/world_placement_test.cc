@@ -36,6 +36,8 @@ TEST_CASE("placements refuse a layout that cannot be") {
   CHECK(PlacementsOfHost(LayoutOf({2}), 1).status().code() == StatusCode::kInvalid);
   CHECK(PlacementsOfHost(LayoutOf({2, 0}), 0).status().code() == StatusCode::kInvalid);
   CHECK(PlacementsOfHost(LayoutOf({}), 0).status().code() == StatusCode::kInvalid);
+  CHECK(PlacementsOfHost(LayoutOf({kWorldSizeMax, 1}), 1).status().code() == StatusCode::kInvalid);
+  CHECK(PlacementsOfHost(LayoutOf({1, UINT32_MAX}), 0).status().code() == StatusCode::kInvalid);
 }
 
 }  // namespace muster::launcher

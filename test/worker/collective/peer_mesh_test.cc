@@ -27,6 +27,40 @@ struct Pair {
 
 }  // namespace
 
+TEST_CASE("mesh gives a message that nobody asked for no more memory than has arrived") {
+  Pair pair;
+  PeerMesh::Completions sent;
+  PeerMesh::Completions received;
+  std::vector<char> early(100'000);
+  std::iota(early.begin(), early.end(), '\0');
+  const int value = 42;
+  int got = 0;
+  std::vector<char> got_early(early.size());
+  REQUIRE(pair.a.Send(1, 1, early.data(), early.size(), sent).ok());
+  REQUIRE(pair.a.Send(1, 2, &value, sizeof value, sent).ok());
+  REQUIRE(pair.b.Receive({0}, 2, &got, sizeof got, received).ok());
+  while (received.received.empty()) {
+    REQUIRE(pair.a.Wait(sent.sent, Soon()).ok());
+    REQUIRE(pair.b.Wait(received.received, Soon()).ok());
+  }
+  CHECK(got == value);
+  REQUIRE(pair.b.Receive({0}, 1, got_early.data(), got_early.size(), received).ok());
+  CHECK(received.received.size() == 2);
+  CHECK(got_early == early);
+
+  // The header alone of a message that no memory could hold, to a receive that waits behind it.
+  const uint64_t header[2] = {3, UINT64_MAX};
+  auto sockets = ConnectAll(2);
+  PeerMesh mesh(1, std::move(sockets[1]));
+  REQUIRE(WriteSome(sockets[0][1].get(), header, sizeof header) == sizeof header);
+  REQUIRE(mesh.Receive({0}, 4, &got, sizeof got, received).ok());
+  sockets[0][1].Reset();
+  std::deque<int> none;
+  CHECK(mesh.Wait(none, Soon()).code() == StatusCode::kFailed);
+  CHECK(mesh.suspects() == std::vector<int>{0});
+  mesh.Cancel(received);
+}
+
 TEST_CASE("mesh moves a message to the receive that names its slot") {
   Pair pair;
   PeerMesh::Completions sent;
