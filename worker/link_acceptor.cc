@@ -11,6 +11,10 @@ namespace muster::worker {
 namespace {
 
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+/// Then the loop looks at what the guests have to say: the more of them have, the fewer have to go.
+constexpr int kAcceptsPerRound = 16;
+/// A member needs one round trip to prove itself after the answer.
+constexpr std::chrono::milliseconds kProofTime{250};
 
 uint64_t OpenFilesLimit() {
   rlimit limit{};
@@ -20,7 +24,7 @@ uint64_t OpenFilesLimit() {
 }  // namespace
 
 size_t LinkAcceptor::GuestsMax(uint64_t open_files) {
-  return std::clamp<uint64_t>(open_files / 8, 32, 1024);
+  return std::clamp<uint64_t>(open_files / 4, 64, 1024);
 }
 
 LinkAcceptor::LinkAcceptor(Loop& loop, std::optional<size_t> guests_max)
@@ -98,33 +102,27 @@ void LinkAcceptor::Forget(Generation generation) {
 }
 
 void LinkAcceptor::OnListener(Listener& listener) {
-  for (;;) {
+  for (int i = 0; i < kAcceptsPerRound; ++i) {
     Result<PrivateFd> accepted = Accept(listener.fd.get());
     const bool shortage = !accepted.ok() && (errno == EMFILE || errno == ENFILE);
     if (accepted.ok()) {
       Welcome(listener, std::move(accepted).value());
-    } else if (!shortage || !MakeRoom(listener)) {
+    } else if (!shortage) {
+      return;
+    } else if (!DropOne(nullptr)) {
+      // The connection stays in the kernel's queue for a while: the loop would spin on it.
+      const int fd = listener.fd.get();
+      loop_.Modify(fd, 0);
+      listener.pause =
+          loop_.After(kPauseWithoutDescriptors, [this, fd] { loop_.Modify(fd, EPOLLIN); });
       return;
     }
   }
 }
 
-// Guests give way to whoever comes. Without any, the connection stays in the kernel's queue for a
-// while: the loop would spin on it.
-bool LinkAcceptor::MakeRoom(Listener& listener) {
-  if (!guests_.empty()) {
-    Drop(guests_.begin()->first);
-    return true;
-  }
-  const int fd = listener.fd.get();
-  loop_.Modify(fd, 0);
-  listener.pause = loop_.After(kPauseWithoutDescriptors, [this, fd] { loop_.Modify(fd, EPOLLIN); });
-  return false;
-}
-
 void LinkAcceptor::Welcome(Listener& listener, PrivateFd fd) {
-  if (listener.guests >= guests_max_) {
-    DropOldest(&listener);
+  if (listener.guests >= guests_max_ && !DropOne(&listener)) {
+    return;
   }
   const GuestId id = next_guest_++;
   Guest& guest = guests_[id];
@@ -135,11 +133,29 @@ void LinkAcceptor::Welcome(Listener& listener, PrivateFd fd) {
   loop_.Watch(guest.fd.get(), EPOLLIN, [this, id](uint32_t) { OnGuest(id); });
 }
 
-void LinkAcceptor::DropOldest(const Listener* listener) {
-  const auto oldest = std::find_if(guests_.begin(), guests_.end(), [listener](const auto& entry) {
-    return entry.second.listener == listener;
-  });
-  Drop(oldest->first);
+// Of this listener, or of any.
+bool LinkAcceptor::DropOne(const Listener* listener) {
+  std::optional<GuestId> parked;
+  std::optional<GuestId> overdue;
+  for (const auto& [id, guest] : guests_) {
+    if (listener != nullptr && guest.listener != listener) {
+      continue;
+    }
+    if (!guest.handshake) {
+      Drop(id);
+      return true;
+    }
+    if (guest.parked && !parked) {
+      parked = id;
+    } else if (!guest.parked && !overdue && loop_.Now() - guest.answered > kProofTime) {
+      overdue = id;
+    }
+  }
+  const std::optional<GuestId> chosen = overdue ? overdue : parked;
+  if (chosen) {
+    Drop(*chosen);
+  }
+  return chosen.has_value();
 }
 
 void LinkAcceptor::Drop(GuestId id) {
@@ -215,6 +231,7 @@ void LinkAcceptor::Answer(GuestId id, Guest& guest) {
     Drop(id);
     return;
   }
+  guest.answered = loop_.Now();
   // A new socket takes these few bytes at once; if not, the connection is of no use.
   const std::string answer = guest.handshake->Answer(expected_->key);
   if (WriteSome(guest.fd.get(), answer.data(), answer.size()) !=

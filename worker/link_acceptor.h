@@ -30,8 +30,10 @@ class LinkAcceptor {
  public:
   using OnLink = std::function<void(LinkId id, PrivateFd fd)>;
 
-  /// `loop` outlives the acceptor. Beyond `guests_max` unproven connections at one address the
-  /// oldest one there goes; by default, GuestsMax of this process's limit.
+  /// `loop` outlives the acceptor. Beyond `guests_max` unproven connections at one address (by
+  /// default GuestsMax of this process's limit) somebody has to go: the oldest that has not named a
+  /// link, else the oldest that is parked, else the newcomer. Not one that was answered a moment
+  /// ago: for the other side that link may stand already.
   explicit LinkAcceptor(Loop& loop, std::optional<size_t> guests_max = std::nullopt);
   ~LinkAcceptor();
   LinkAcceptor(const LinkAcceptor&) = delete;
@@ -69,6 +71,7 @@ class LinkAcceptor {
     std::string in;
     std::optional<HandshakeResponder> handshake;  // Once the hello has been read.
     bool parked = false;
+    Instant answered;
   };
   struct Expected {
     Generation generation;
@@ -82,7 +85,7 @@ class LinkAcceptor {
   void OnListener(Listener& listener);
   bool MakeRoom(Listener& listener);
   void Welcome(Listener& listener, PrivateFd fd);
-  void DropOldest(const Listener* listener);
+  bool DropOne(const Listener* listener);
   void OnGuest(GuestId id);
   void Advance(GuestId id, Guest& guest);
   void Answer(GuestId id, Guest& guest);

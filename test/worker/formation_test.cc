@@ -23,9 +23,9 @@ struct Crowd : Bench {
   };
   std::vector<Member> members;
 
-  explicit Crowd(uint32_t size) : members(size) {
+  explicit Crowd(uint32_t size, std::optional<size_t> guests_max = std::nullopt) : members(size) {
     for (Member& member : members) {
-      member.acceptor = NewAcceptor(member.address);
+      member.acceptor = NewAcceptor(member.address, guests_max);
     }
   }
   void Form(uint32_t rank, uint64_t generation = 1, const std::string& key = "key") {
@@ -69,6 +69,20 @@ TEST_CASE("formation builds a star of control links and a mesh of data links") {
       CHECK(member.links->data[peer].valid() == (peer != rank));
       CHECK((member.links->control[peer] != nullptr) == (peer != rank && (rank == 0 || peer == 0)));
     }
+  }
+}
+
+TEST_CASE("formation succeeds though more members come at once than the acceptor keeps as guests") {
+  Crowd crowd(24, 4);
+  for (uint32_t rank = 1; rank < 24; ++rank) {
+    crowd.Form(rank);
+  }
+  // Those who have come first are parked, and have to go for the others, and come again.
+  CHECK_FALSE(crowd.RunUntil([] { return false; }, std::chrono::milliseconds(50)));
+  crowd.Form(0);
+  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+  for (const auto& member : crowd.members) {
+    CHECK(member.suspects.empty());
   }
 }
 

@@ -107,9 +107,9 @@ TEST_CASE("acceptor takes links while many clients say nothing, or nonsense, or 
 }
 
 TEST_CASE("acceptor bounds strangers far below the limit of open files") {
-  CHECK(LinkAcceptor::GuestsMax(1024) == 128);
-  CHECK(LinkAcceptor::GuestsMax(256) == 32);
-  CHECK(LinkAcceptor::GuestsMax(0) == 32);
+  CHECK(LinkAcceptor::GuestsMax(1024) == 256);
+  CHECK(LinkAcceptor::GuestsMax(256) == 64);
+  CHECK(LinkAcceptor::GuestsMax(0) == 64);
   CHECK(LinkAcceptor::GuestsMax(UINT64_MAX) == 1024);
 }
 
@@ -129,6 +129,30 @@ TEST_CASE("acceptor lets the oldest stranger at the same address go when there a
   CHECK_FALSE(IsClosed(strangers[1].get()));
   CHECK_FALSE(IsClosed(strangers[2].get()));
   CHECK_FALSE(IsClosed(elsewhere.get()));
+}
+
+TEST_CASE(
+    "acceptor never lets one go that it has answered, but rather one that has named no link") {
+  Bench bench;
+  LinkAcceptor small(bench.loop, 2);
+  REQUIRE(small.ListenAt("127.0.0.1", {}).ok());
+  int links = 0;
+  small.Expect({1}, 0, "key", [&](LinkId, PrivateFd) { ++links; });
+  const std::string& address = small.addresses()[0];
+  const HandshakeInitiator initiator("key", kLink, FreshNonce());
+  const PrivateFd member = Connect(address);
+  SendAll(member, initiator.Hello());
+  const std::string answer = Receive(bench, member, HandshakeInitiator::kAnswerBytes);
+  const PrivateFd silent = Connect(address);
+  REQUIRE(bench.RunUntil([&] { return small.guest_count() == 2; }));
+  const PrivateFd other = Connect(address);
+  SendAll(other, initiator.Hello());
+  REQUIRE(Receive(bench, other, HandshakeInitiator::kAnswerBytes).size() > 0);
+  CHECK(IsClosed(silent.get()));
+  const PrivateFd newcomer = Connect(address);  // Now all are answered.
+  CHECK(Receive(bench, newcomer, 1).empty());
+  SendAll(member, initiator.Finish(answer).value());
+  CHECK(bench.RunUntil([&] { return links == 1; }));
 }
 
 TEST_CASE("acceptor refuses a handshake that was recorded and is sent again") {

@@ -23,8 +23,9 @@ struct Bench {
 
   Bench() { acceptor = NewAcceptor(address); }
 
-  std::unique_ptr<LinkAcceptor> NewAcceptor(std::string& literal) {
-    auto created = std::make_unique<LinkAcceptor>(loop);
+  std::unique_ptr<LinkAcceptor> NewAcceptor(std::string& literal,
+                                            std::optional<size_t> guests_max = std::nullopt) {
+    auto created = std::make_unique<LinkAcceptor>(loop, guests_max);
     REQUIRE(created->Listen(ListenPlan{}).ok());
     literal = created->addresses().front();
     return created;
