@@ -32,8 +32,8 @@ class LinkAcceptor {
 
   /// `loop` outlives the acceptor. Beyond `guests_max` unproven connections at one address (by
   /// default GuestsMax of this process's limit) somebody has to go: the oldest that has not named a
-  /// link, else the oldest that is parked, else the newcomer. Not one that was answered a moment
-  /// ago: for the other side that link may stand already.
+  /// link, else one that is late with its proof, else the oldest that is parked, else the newcomer.
+  /// Not one that was answered a moment ago: for the other side that link may stand already.
   explicit LinkAcceptor(Loop& loop, std::optional<size_t> guests_max = std::nullopt);
   ~LinkAcceptor();
   LinkAcceptor(const LinkAcceptor&) = delete;
