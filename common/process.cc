@@ -10,14 +10,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string_view>
 
+#include "common/network.h"
+#include "common/open_files.h"
+
 namespace muster {
 namespace {
+
+// What children get back; 0: nothing was raised.
+std::atomic<uint64_t> open_files_before_raise = 0;
 
 constexpr int kFirstSpareFd = 3;
 
@@ -126,9 +133,10 @@ void SetLimits(const SpawnOptions& options) {
     const rlimit one_byte{1, 1};
     setrlimit(RLIMIT_CORE, &one_byte);
   }
+  const uint64_t soft = open_files_before_raise;
   rlimit files{};
-  if (options.open_files_soft != 0 && getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    files.rlim_cur = std::min<rlim_t>(options.open_files_soft, files.rlim_max);
+  if (soft != 0 && getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = std::min<rlim_t>(soft, files.rlim_max);
     setrlimit(RLIMIT_NOFILE, &files);
   }
 }
@@ -177,7 +185,7 @@ void SetLimits(const SpawnOptions& options) {
 Result<Pipe> MakePipe() {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) {
-    return Status::Failed(std::string("pipe: ") + strerror(errno));
+    return Status::Failed("pipe: " + ErrorText(errno));
   }
   return Pipe{UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
@@ -206,7 +214,7 @@ Result<SpawnedProcess> Spawn(const SpawnOptions& options) {
                        ::getpid()};
   const pid_t pid = ::fork();
   if (pid < 0) {
-    return Status::Failed(std::string("fork: ") + strerror(errno));
+    return Status::Failed("fork: " + ErrorText(errno));
   }
   if (pid == 0) {
     RunChild(plan);
@@ -288,6 +296,21 @@ std::vector<std::string> CurrentEnvironment() {
     entries.emplace_back(*entry);
   }
   return entries;
+}
+
+Status RaiseOpenFiles() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return Status::Failed(std::string("getrlimit: ") + strerror(errno));
+  }
+  const rlim_t original = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return Status::Failed("the limit of open files stays at " + std::to_string(original) + ": " +
+                          strerror(errno));
+  }
+  open_files_before_raise = original;
+  return Status::Ok();
 }
 
 }  // namespace muster

@@ -27,7 +27,6 @@ struct SpawnOptions {
   bool new_group = true;                 // The child leads its own process group.
   bool new_session = false;  // It leads its own session and group: it has no terminal to ask at.
   bool limit_core_dump = false;  // RLIMIT_CORE of 1 byte (0 would not stop a piped pattern).
-  uint64_t open_files_soft = 0;  // The soft RLIMIT_NOFILE; 0: the caller's.
   // Sent to the child when the *thread* that called Spawn ends; 0: nothing.
   int parent_death_signal = 0;
 };

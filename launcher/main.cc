@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "common/open_files.h"
 #include "common/process.h"
 #include "common/secret.h"
 #include "launcher/agent/agent_main.h"
@@ -38,6 +39,9 @@ int Start(const RunOptions& options) {
     return Start(PrintAndExit{"muster: " + log.message() + "\n", 2});
   }
   RedirectGrpcLog();
+  if (const Status raised = RaiseOpenFiles(); !raised.ok()) {
+    spdlog::warn("{}", raised.message());
+  }
   std::string secret = RandomHex(kSecretBytes);
   if (!options.secret_file.empty()) {
     Result<std::string> given = ReadSecretFile(options.secret_file);

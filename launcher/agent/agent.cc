@@ -193,7 +193,6 @@ Result<pid_t> Agent::StartProcess(const v1::SpawnWorker& order, const std::strin
   spawn.stdout_fd = out.value().write.get();
   spawn.stderr_fd = err.value().write.get();
   spawn.limit_core_dump = true;
-  spawn.open_files_soft = options_.worker_open_files;
   Result<pid_t> pid = processes_.Start(id, std::move(spawn));
   if (pid.ok()) {
     // A rank that a newcomer may never have must not stand before its lines.

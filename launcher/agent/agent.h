@@ -35,7 +35,6 @@ struct AgentOptions {
   std::string host;
   std::string job;
   std::string directory;           // Of the sockets; exists, mode 0700.
-  uint64_t worker_open_files = 0;  // Soft limit of the workers' descriptors; 0: the agent's own.
   uint32_t slots = 0;              // What an agent that dials in offers; else 0.
 };
 

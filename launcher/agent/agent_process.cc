@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/network.h"
+#include "common/open_files.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/process_scan.h"
 #include "launcher/agent/socket_directory.h"
@@ -26,22 +26,6 @@ namespace muster::launcher {
 namespace {
 
 constexpr int kExitUnfit = 2;  // This host lacks what the job asks for.
-
-// Each worker costs some six descriptors, so a few hundred exceed the usual soft limit. Gives the
-// limit as it was, which the workers get back: programs that close all descriptors up to it, or
-// that use select(), count on a low one.
-uint64_t RaiseOpenFiles() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return 0;
-  }
-  const rlim_t original = limit.rlim_cur;
-  limit.rlim_cur = limit.rlim_max;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    spdlog::warn("the limit of open files stays at {}: {}", original, strerror(errno));
-  }
-  return original;
-}
 
 class AgentProcess {
  public:
@@ -66,7 +50,10 @@ class AgentProcess {
 
  private:
   Status Start() {
-    const uint64_t worker_open_files = RaiseOpenFiles();
+    // Each worker costs some six descriptors, so a few hundred exceed the usual soft limit.
+    if (Status raised = RaiseOpenFiles(); !raised.ok()) {
+      spdlog::warn("{}", raised.message());
+    }
     WatchSignals();
     WatchLifelines();
     Result<DriverSession::Options> driver = DriverOptions();
@@ -78,7 +65,6 @@ class AgentProcess {
         AgentOptions{bootstrap_.host(),
                      bootstrap_.job_id(),
                      directory_,
-                     worker_open_files,
                      dial_in_ ? dial_in_->slots : 0},
         std::move(driver).value(),
         Agent::Callbacks{[this] { loop_.Stop(); },

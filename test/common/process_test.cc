@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "common/open_files.h"
 
 namespace muster {
 namespace {
@@ -242,6 +245,20 @@ TEST_CASE("a pidfd of a process that does not exist is not valid") {
   const SpawnedProcess process = std::move(Spawn(Shell("exit 0"))).value();
   WaitFor(process);
   CHECK_FALSE(OpenPidfd(process.pid).valid());
+}
+
+TEST_CASE("children get the limit of open files as it was before this process raised its own") {
+  rlimit original{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &original) == 0);
+  rlimit low = original;
+  low.rlim_cur = 100;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  REQUIRE(RaiseOpenFiles().ok());
+  rlimit raised{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &raised) == 0);
+  CHECK(raised.rlim_cur == original.rlim_max);
+  CHECK(WaitFor(std::move(Spawn(Shell("test $(ulimit -Sn) = 100"))).value()).code == 0);
+  ::setrlimit(RLIMIT_NOFILE, &original);
 }
 
 TEST_CASE("the current environment lists every variable") {
