@@ -33,11 +33,11 @@ void Loop::Run() {
     const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsPerWait, WaitMilliseconds());
     MUSTER_CHECK(count >= 0 || errno == EINTR, std::string("epoll_wait: ") + strerror(errno));
     for (int i = 0; i < count; ++i) {
-      const auto it = watched_.find(events[i].data.fd);
-      if (it == watched_.end()) {
+      const auto it = watched_.find(static_cast<int>(events[i].data.u64 & UINT32_MAX));
+      if (it == watched_.end() || it->second.number != events[i].data.u64 >> 32) {
         continue;  // Unwatched by an earlier callback of this round.
       }
-      const std::shared_ptr<FdCallback> callback = it->second;
+      const std::shared_ptr<FdCallback> callback = it->second.callback;
       (*callback)(events[i].events);
     }
     RunTimers();
@@ -70,20 +70,23 @@ void Loop::Wake() {
 }
 
 void Loop::Watch(int fd, uint32_t epoll_events, FdCallback callback) {
-  epoll_event event{};
-  event.events = epoll_events;
-  event.data.fd = fd;
-  const int rc = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-  MUSTER_CHECK(rc == 0, std::string("epoll_ctl add: ") + strerror(errno));
-  watched_[fd] = std::make_shared<FdCallback>(std::move(callback));
+  const uint32_t number = next_watch_++;
+  Control(EPOLL_CTL_ADD, fd, epoll_events, number);
+  watched_[fd] = {number, std::make_shared<FdCallback>(std::move(callback))};
 }
 
 void Loop::Modify(int fd, uint32_t epoll_events) {
+  const auto it = watched_.find(fd);
+  MUSTER_CHECK(it != watched_.end(), "modifies a descriptor that is not watched");
+  Control(EPOLL_CTL_MOD, fd, epoll_events, it->second.number);
+}
+
+void Loop::Control(int operation, int fd, uint32_t epoll_events, uint32_t number) {
   epoll_event event{};
   event.events = epoll_events;
-  event.data.fd = fd;
-  const int rc = ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
-  MUSTER_CHECK(rc == 0, std::string("epoll_ctl mod: ") + strerror(errno));
+  event.data.u64 = static_cast<uint64_t>(number) << 32 | static_cast<uint32_t>(fd);
+  const int rc = ::epoll_ctl(epoll_.get(), operation, fd, &event);
+  MUSTER_CHECK(rc == 0, std::string("epoll_ctl: ") + strerror(errno));
 }
 
 void Loop::Unwatch(int fd) {

@@ -53,6 +53,7 @@ class Loop {
   bool OnLoopThread() const { return thread_ == std::this_thread::get_id(); }
 
  private:
+  void Control(int operation, int fd, uint32_t epoll_events, uint32_t number);
   void RunPosted();
   void RunTimers();
   int WaitMilliseconds();
@@ -66,8 +67,16 @@ class Loop {
   uint64_t next_timer_ = 1;
   std::map<std::pair<Instant, uint64_t>, Callback> timers_;
   std::map<uint64_t, Instant> timer_due_;
-  // shared_ptr: a callback that unwatches its own fd must outlive its own call.
-  std::map<int, std::shared_ptr<FdCallback>> watched_;
+  // The number tells a watch from an earlier one of the same descriptor's number: events that
+  // epoll gave out before that was closed and opened anew, in the same round, are not the new
+  // one's.
+  struct Watched {
+    uint32_t number = 0;
+    // shared_ptr: a callback that unwatches its own fd must outlive its own call.
+    std::shared_ptr<FdCallback> callback;
+  };
+  uint32_t next_watch_ = 1;
+  std::map<int, Watched> watched_;
 
   Mutex mutex_;
   std::vector<Callback> posted_ MUSTER_GUARDED_BY(mutex_);

@@ -219,5 +219,30 @@ TEST_CASE("loop skips a descriptor that was unwatched earlier in the round") {
   CHECK(calls == 1);
 }
 
+// The first callback closes the other's descriptor and opens another file under the same number.
+TEST_CASE("loop takes no event of the round for a descriptor that has got its number anew") {
+  Loop loop;
+  FailAfter(loop, seconds(20));
+  Pipe pipes[2] = {std::move(MakePipe()).value(), std::move(MakePipe()).value()};
+  const Pipe silent = std::move(MakePipe()).value();
+  int calls = 0;
+  int wrong_calls = 0;
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(::write(pipes[i].write.get(), "x", 1) == 1);
+    const int other = pipes[1 - i].read.get();
+    loop.Watch(pipes[i].read.get(), EPOLLIN, [&, i, other](uint32_t) {
+      ++calls;
+      loop.Unwatch(pipes[i].read.get());
+      loop.Unwatch(other);
+      REQUIRE(::dup2(silent.read.get(), other) == other);
+      loop.Watch(other, EPOLLIN, [&](uint32_t) { ++wrong_calls; });
+      loop.After(milliseconds(2), [&] { loop.Stop(); });
+    });
+  }
+  loop.Run();
+  CHECK(calls == 1);
+  CHECK(wrong_calls == 0);
+}
+
 }  // namespace
 }  // namespace muster

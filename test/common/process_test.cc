@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -171,6 +172,26 @@ TEST_CASE("spawn makes the child the leader of its own group unless told otherwi
   WaitFor(leader);
   WaitFor(member);
   CHECK_FALSE(GroupExists(leader.pid));
+}
+
+TEST_CASE("spawn makes the child the leader of its own session when asked") {
+  SpawnOptions options = Shell("cut -d' ' -f1,5,6,7 /proc/$$/stat");
+  const auto ids = [](const std::string& text) {
+    std::istringstream stream(text);
+    std::vector<int> all;
+    for (int id = 0; stream >> id;) {
+      all.push_back(id);
+    }
+    return all;
+  };
+  options.new_session = true;
+  const std::vector<int> own = ids(OutputOf(options));
+  REQUIRE(own.size() == 4);
+  CHECK(own[1] == own[0]);
+  CHECK(own[2] == own[0]);
+  CHECK(own[3] == 0);  // No terminal.
+  options.new_session = false;
+  CHECK(ids(OutputOf(options)).at(2) == ::getsid(0));
 }
 
 TEST_CASE("a group exists while a grandchild lives, and not as zombies only") {

@@ -304,6 +304,10 @@ TEST_CASE("agent starter starts a bounded number of remote shells at a time") {
   fixture.AwaitEnd(started(0));
   fixture.AwaitEnd(started(1));
   CHECK(fixture.asked.size() == kRemoteStartsMax + 2);
+  for (const auto& [host, ended] : fixture.ended) {
+    UNSCOPED_INFO(host.value << " " << AgentStarter::Describe(ended));
+  }
+  CHECK(fixture.ended.size() == 2);
   for (size_t i = 0; i < hosts; ++i) {
     fixture.starter().Kill({"host-" + std::to_string(i)});
   }
