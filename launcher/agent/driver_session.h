@@ -36,8 +36,9 @@ class DriverSession {
     std::string secret;
     bool remote = false;      // Across a network: TLS, lease, further streams.
     std::string own_address;  // Host literal for the hello; empty: the connection decides.
-    /// How long to look for a driver before the first welcome.
-    Duration patience = std::chrono::seconds(20);
+    /// How long to look for a driver before the first welcome. As long as the built-in lease: then
+    /// nothing is left of an agent whose driver was killed while it started, either.
+    Duration patience = std::chrono::seconds(10);
   };
   struct Callbacks {
     std::function<void(const v1::AgentOrder&)> order;
@@ -108,8 +109,8 @@ class DriverSession {
   Lease lease_;
   Duration grace_ = Duration::max();
   Duration back_off_;
-  Instant give_up_;        // Before the first welcome.
-  Instant last_answer_;    // An acknowledgement, on this stream.
+  Instant give_up_;      // Before the first welcome.
+  Instant last_answer_;  // An acknowledgement, on this stream.
   uint64_t summaries_ = 0;
   bool welcomed_ = false;  // At least once.
   bool attached_ = false;  // This stream has brought its first order.

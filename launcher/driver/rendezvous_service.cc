@@ -26,9 +26,8 @@ constexpr size_t kOutputSessionsMax = 4096;
 
 std::string MetadataOf(const grpc::CallbackServerContext& context, const char* key) {
   const auto it = context.client_metadata().find(key);
-  return it == context.client_metadata().end()
-             ? ""
-             : std::string(it->second.data(), it->second.size());
+  return it == context.client_metadata().end() ? ""
+                                               : std::string(it->second.data(), it->second.size());
 }
 
 bool Authenticated(const grpc::CallbackServerContext& context, const std::string& secret) {
@@ -153,7 +152,8 @@ Result<std::string> RendezvousService::Listen(
   }
   return Status::Failed(
       "the driver cannot listen at " + literal +
-      (ports.any() ? "" : " on port " + ToText(ports) + ": in use, or not allowed; see --port-range"));
+      (ports.any() ? ""
+                   : " on port " + ToText(ports) + ": in use, or not allowed; see --port-range"));
 }
 
 void RendezvousService::Shutdown() {
@@ -172,7 +172,12 @@ void RendezvousService::Send(const HostId& host, v1::AgentOrder order) {
   }
   Session& session = it->second;
   if (session.orders.size() >= kQueuedOrdersMax) {
-    Forget(host);  // Its lease ends soon; what it would still be told could not be kept.
+    Forget(host);  // What it would still be told could not be kept.
+    loop_.Post([this, host] {
+      if (open_) {
+        listener_.OnAgentDetached(host, "its agent does not take its orders");
+      }
+    });
     return;
   }
   const v1::AgentOrder& numbered = session.orders.Push(std::move(order));
@@ -273,7 +278,10 @@ void RendezvousService::HandleHello(const std::shared_ptr<AttachStream>& stream,
     return;
   }
   if (const std::optional<std::string> refusal = listener_.OnAgentHello(host, hello)) {
-    stream->Close({grpc::StatusCode::ALREADY_EXISTS, *refusal});
+    // An agent that dials in may be taken later; one that the driver started itself will not be.
+    stream->Close({hello.slots() > 0 ? grpc::StatusCode::ALREADY_EXISTS
+                                     : grpc::StatusCode::FAILED_PRECONDITION,
+                   *refusal});
     return;
   }
   Forget(host);

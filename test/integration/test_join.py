@@ -110,7 +110,7 @@ class Joins(JoinTest):
         job, agents = self.join_training()
         generation = job.generation()
         code, text = self.wait_agent(
-            self.join("nodec", secret=self.write_secret("wrong", "f" * 64), timeout=5))
+            self.join("nodec", secret=self.write_secret("wrong", "f" * 64), timeout=2))
         self.assertNotEqual(code, 0)
         self.assertRegex(text, "(?i)secret")
         self.assertNotIn(SECRET, text)
@@ -122,7 +122,7 @@ class Joins(JoinTest):
         job, agents = self.join_training()
         generation = job.generation()
         pids = {e.pid for e in job.world().values()}
-        code, text = self.wait_agent(self.join("nodec", name="nodea", timeout=5))
+        code, text = self.wait_agent(self.join("nodec", name="nodea", timeout=2))
         self.assertNotEqual(code, 0)
         self.assertIn("nodea", text)
         job.wait_more_steps(20)
@@ -151,7 +151,8 @@ class Leaves(JoinTest):
         self.assertEqual(job.events("reaped", code=137), [], job.report())
 
     def test_killed_it_costs_its_host_only_and_may_come_again(self):
-        job, agents = self.join_training(("nodea", "nodeb", "nodec"))
+        job, agents = self.join_training(("nodea", "nodeb", "nodec"),
+                                         args=["--driver-grace", LEASE_S])
         pids = {e.pid for e in job.world().values() if e.host != "nodeb"}
         lost = {e.pid for e in job.world().values() if e.host == "nodeb"}
         generation = job.generation()

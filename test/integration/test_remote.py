@@ -17,6 +17,7 @@ COMES_BACK = ["--blacklist-cooldown-range", 1, 1]
 FULL = "nodea:1\nnodeb:1\nnodec:1"
 # Of remote agents, in these tests; what ends by it may take a little longer than that.
 DRIVER_GRACE_S = 3
+BUILT_IN_GRACE_S = 10
 SHORT_LEASE = ["--driver-grace", DRIVER_GRACE_S]
 # Children that have left the session, and everybody deaf to SIGTERM.
 STUBBORN = {"steps": 100000, "sleep_ms": 20, "children": 1, "ignore_term": 1}
@@ -58,7 +59,7 @@ class DigitsOverSsh(netns.NetworkTest, test_digits.Digits):
 class Kills(netns.NetworkTest):
     def start(self, args=STAYS_OUT, **options):
         worker = {"steps": 60, "sleep_ms": 20, "go_file": GO, "children": 1}
-        job = self.job(hosts=FULL, np=3, min_np=1, max_np=3, args=args,
+        job = self.job(hosts=FULL, np=3, min_np=1, max_np=3, args=[*SHORT_LEASE, *args],
                        worker=worker, **options)
         job.wait_size(3)
         job.wait_step(12)
@@ -166,12 +167,13 @@ class DriverEnds(netns.NetworkTest):
         print(f"\nall gone {time.monotonic() - killed_at:.1f} s after the driver")
 
     def test_by_kill_while_the_agents_start(self):
-        job = self.job(hosts="nodea:2\nnodeb:1", np=3, min_np=1, args=SHORT_LEASE, worker=STUBBORN)
+        """They do not know their lease yet: the built-in one counts."""
+        job = self.job(hosts="nodea:2\nnodeb:1", np=3, min_np=1, worker=STUBBORN)
         job.wait_for(lambda: any("agent" in harness.command_line(pid)[1:2]
                                  for pid in harness.descendants_by_token(job.token)), "an agent")
         job.kill(job.pid)
         self.assertEqual(job.wait_exit(20), -signal.SIGKILL)
-        self.assert_no_process(job, within=DRIVER_GRACE_S + harness.LEFTOVER_S)
+        self.assert_no_process(job, within=BUILT_IN_GRACE_S + harness.LEFTOVER_S)
 
     def test_by_term(self):
         job = self.start()

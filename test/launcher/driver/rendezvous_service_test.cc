@@ -2,8 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <catch2/catch.hpp>
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <future>
 #include <set>
@@ -76,12 +76,17 @@ struct Call {
     }
     stream = stub.Attach(&context);
   }
-  void Hello(const std::string& host, uint32_t protocol = kProtocolVersion) {
+  void Hello(const std::string& host,
+             uint32_t protocol = kProtocolVersion,
+             uint32_t slots_offered = 0) {
     v1::AgentReport report;
+    report.mutable_hello()->set_slots(slots_offered);
+    report.mutable_hello()->set_session(std::to_string(++sessions));
     report.mutable_hello()->set_host(host);
     report.mutable_hello()->set_protocol(protocol);
     stream->Write(report);
   }
+  static inline int sessions = 0;  // Each call is another agent's.
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientReaderWriter<v1::AgentReport, v1::AgentOrder>> stream;
 };
@@ -137,12 +142,18 @@ TEST_CASE("the driver's service refuses a second agent of a host, a stranger, an
   Call second(*stub, kSecret);
   second.Hello("a");
   CHECK_FALSE(second.stream->Read(&order));
-  CHECK(second.stream->Finish().error_code() == grpc::StatusCode::ALREADY_EXISTS);
+  CHECK(second.stream->Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
 
   Call stranger(*stub, kSecret);
   stranger.Hello("stranger");
   CHECK_FALSE(stranger.stream->Read(&order));
-  CHECK(stranger.stream->Finish().error_code() == grpc::StatusCode::ALREADY_EXISTS);
+  CHECK(stranger.stream->Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+
+  // It dialled in, so it may try again: the earlier agent of its host may be on its way out.
+  Call later(*stub, kSecret);
+  later.Hello("a", kProtocolVersion, 2);
+  CHECK_FALSE(later.stream->Read(&order));
+  CHECK(later.stream->Finish().error_code() == grpc::StatusCode::ALREADY_EXISTS);
 
   Call old(*stub, kSecret);
   old.Hello("b", kProtocolVersion + 1);
