@@ -142,7 +142,11 @@ class AgentProcess {
   // is woken, so that it can end too.
   [[noreturn]] void EndEverything(spdlog::level::level_enum level, const std::string& why) {
     spdlog::log(level, "all workers of this host are killed: {}", why);
-    const bool all = Sweep({bootstrap_.job_id(), bootstrap_.host(), true}, kSweepDeadline);
+    const SweepTarget target{bootstrap_.job_id(),
+                             bootstrap_.host(),
+                             true,
+                             bootstrap_.remote() ? directory_ : ""};
+    const bool all = Sweep(target, kSweepDeadline);
     if (!all) {
       spdlog::error("some processes of this job do not end; look for MUSTER_JOB={}",
                     bootstrap_.job_id());

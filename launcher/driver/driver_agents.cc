@@ -231,10 +231,10 @@ void Driver::OnAgentAttached(const HostId& host, const v1::AgentHello& hello) {
     service_.Send(host, std::move(stop));
     return;
   }
-  Announce(host, hello);
   if (agent.kind == AgentKind::kJoined) {
     dialled_in_->Joined(host, hello.slots());
   }
+  Announce(host, hello);
 }
 
 void Driver::OnAgentResumed(const HostId& host) {
@@ -258,7 +258,7 @@ void Driver::OnAgentSummary(const HostId& host) {
 void Driver::HeardOf(const HostId& host, Agent& agent) {
   agent.last_heard = loop_.Now();
   if (std::exchange(agent.suspected, false)) {
-    ApplyLater(AgentReattached{host});
+    Apply(AgentReattached{host});
   }
 }
 
@@ -267,12 +267,13 @@ void Driver::OnAgentReport(const HostId& host, const v1::AgentReport& report) {
   if (it == agents_.end()) {
     return;
   }
+  const AgentKind kind = it->second.kind;
   HeardOf(host, it->second);
   if (report.has_listeners_opened()) {
     OnListenersOpened(host, report.listeners_opened().address().literal());
     return;
   }
-  if (report.has_drain_requested() && it->second.kind == AgentKind::kJoined) {
+  if (report.has_drain_requested() && kind == AgentKind::kJoined) {
     dialled_in_->Left(host);
   }
   const std::optional<Incarnation> subject = SubjectOf(report);
@@ -399,7 +400,7 @@ void Driver::SuspectSilentAgents(Instant now) {
       event.hosts.push_back(host);
     }
   }
-  ApplyLater(std::move(event));
+  Apply(event);
 }
 
 void Driver::EndLeases() {
@@ -427,6 +428,7 @@ void Driver::LoseAgent(const HostId& host, const std::string& evidence) {
   agent.connected = false;
   const bool stopping = agent.stopping;
   service_.Forget(host);
+  held_back_.erase(host);
   held_back_.erase(host);
   StopAwaitingListeners(host);
   std::erase_if(workers_, [&](const auto& entry) { return entry.second.host == host; });

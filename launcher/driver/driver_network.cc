@@ -92,7 +92,7 @@ std::string Driver::LocalAddressFor(const v1::AgentHello& hello) const {
 void Driver::Announce(const HostId& host, const v1::AgentHello& hello) {
   if (agents_.at(host).kind == AgentKind::kLocal) {
     agents_.at(host).announced = true;
-    ApplyLater(AgentAttached{host});
+    Apply(AgentAttached{host});
     return;
   }
   const std::string literal = JoinAddress(LocalAddressFor(hello), 0);
@@ -146,8 +146,14 @@ void Driver::AnnounceReady() {
       ++it;
       continue;
     }
-    agents_.at(it->first).announced = true;
-    ApplyLater(AgentAttached{it->first});
+    // Posted, because this may come while effects are being performed.
+    loop_.Post([this, host = it->first] {
+      const auto agent = agents_.find(host);
+      if (agent != agents_.end() && !agent->second.lost && !agent->second.stopping) {
+        agent->second.announced = true;
+        Apply(AgentAttached{host});
+      }
+    });
     it = held_back_.erase(it);
   }
 }
