@@ -64,7 +64,7 @@ void Membership::On(const AgentReattached& event) {
 }
 
 void Membership::JudgeSilentAgents() {
-  if (!options_.elastic || In<Gathering>() != nullptr || Armed(TimerKind::kSilence, 0)) {
+  if (!options_.elastic || Armed(TimerKind::kSilence, 0)) {
     return;
   }
   for (const auto& [name, since] : silent_) {

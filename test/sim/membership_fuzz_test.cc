@@ -108,7 +108,7 @@ class Fuzz {
   }
 
   Event AnyEvent() {
-    switch (random_.Below(22)) {
+    switch (random_.Below(24)) {
       case 0:
         return AnyHosts();
       case 1:
@@ -156,6 +156,8 @@ class Fuzz {
       case 19:
         return WorkerRunning{AnyWorker(), AnyGeneration()};
       case 20:
+        return WorkerListening{AnyWorker(), {"127.0.0.1:1", "10.0.0.1:1"}};
+      case 21:
         return Chance(5) ? Event(StopRequested{15}) : AnyTimer();
       default:
         return AnyTimer();

@@ -24,7 +24,7 @@ MembershipSim::MembershipSim(uint64_t seed) : random_(seed) {
 }
 
 void MembershipSim::Draw() {
-  const uint64_t host_count = 1 + random_.Below(4);
+  const uint64_t host_count = 1 + random_.Below(5);
   uint32_t slots = 0;
   for (uint64_t i = 0; i < host_count; ++i) {
     const auto count = static_cast<uint32_t>(1 + random_.Below(3));
@@ -94,6 +94,9 @@ void MembershipSim::Take(const Event& event) {
   const auto* left = std::get_if<WorkerLeft>(&event);
   state_exists_ |= std::holds_alternative<WorkerSynced>(event) ||
                    (formed != nullptr && formed->held) || (left != nullptr && left->held);
+  if (const auto* done = std::get_if<WorkerDone>(&event)) {
+    processes_.at(done->worker).done = true;
+  }
   const Transition transition = membership_->Step(event, now_);
   membership_->CheckInvariants();
   if (!transition.reason.empty()) {
@@ -231,6 +234,9 @@ void MembershipSim::On(const KillWorker& effect) {
     Wrong("a kill for a worker that was never spawned");
     return;
   }
+  if (effect.force && !options_.blame_host) {
+    CheckGivenUp(found->second);
+  }
   found->second.doomed |= effect.force;
   found->second.termed = true;
   const bool force = effect.force;
@@ -254,7 +260,7 @@ void MembershipSim::On(const AskAgent& effect) {
 
 void MembershipSim::On(const Refuse& effect) {
   Process& process = processes_.at(effect.worker);
-  CheckRefuse(process);
+  CheckGivenUp(process);
   process.doomed = true;
   Order(process.slot.host,
         [this, id = effect.worker] { Later(Between(0, 50), [this, id] { Die(id, 70, 0); }); });

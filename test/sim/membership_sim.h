@@ -56,7 +56,9 @@ class MembershipSim {
     bool rank0 = false;     // In its newest world.
     bool ignores_term = false;
     bool warm = false;
+    bool done = false;     // The driver knows.
     bool pending = false;  // Was told that the world will change, or to drain.
+    bool named = false;    // In a FormWorld, which it may not have heard of.
     Generation told;       // The newest FormWorld or Revoke.
     Generation in;         // The world that it is in, or was in last.
     std::optional<CommitId> held;
@@ -76,6 +78,8 @@ class MembershipSim {
     bool isolated = false;   // Nor do its workers and those of other hosts.
     bool suspected = false;  // The driver has noticed.
     Instant silent_since{};
+    Instant suspected_at{};
+    Instant back_at{};
     uint64_t life = 0;  // Events for an agent that is gone find another life.
     std::vector<std::function<void()>> buffered;
   };
@@ -148,7 +152,8 @@ class MembershipSim {
   // membership_sim_checks.cc.
   void CheckWorld(const FormWorld& effect);
   void CheckSpawn(const SpawnWorker& effect);
-  void CheckRefuse(const Process& refused);
+  void CheckGivenUp(const Process& lost);
+  bool HasHadTime(const HostId& cut) const;
   void CheckSynced(Generation generation);
   void CheckFinish(const FinishJob& effect);
   void NoteEnding();
@@ -189,6 +194,7 @@ class MembershipSim {
   bool state_exists_ = false;
   bool any_done_ = false;
   bool ending_ = false;
+  Instant ending_since_{};
   bool holder_at_end_ = false;
   bool finished_ = false;
   int exit_code_ = -1;

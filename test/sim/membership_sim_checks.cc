@@ -22,6 +22,10 @@ void MembershipSim::CheckWorld(const FormWorld& effect) {
     if (process->second.doomed) {
       Wrong("a member that was told to go: " + std::to_string(member.worker.value));
     }
+    if (agents_[member.slot.host].suspected && !process->second.named) {
+      Wrong("a newcomer that cannot be reached is made a member");
+    }
+    process->second.named = true;
     if (!seen.insert(member.worker).second) {
       Wrong("a worker is in the world twice");
     }
@@ -71,20 +75,37 @@ void MembershipSim::CheckSpawn(const SpawnWorker& effect) {
   }
 }
 
-// A host that may come back is given up only if somebody else can carry its State on.
-void MembershipSim::CheckRefuse(const Process& refused) {
-  if (!refused.held.has_value() || !agents_[refused.slot.host].suspected) {
+// A host that may come back is given up only for somebody who works, can be reached, and carries
+// its State on; and if all were cut off, not before the others have had their time to come back.
+void MembershipSim::CheckGivenUp(const Process& lost) {
+  const std::string who = "worker " + std::to_string(lost.id.value);
+  if (!agents_[lost.slot.host].suspected || lost.doomed || ending_) {
     return;
   }
-  const bool saved = std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+  if (lost.done) {
+    Wrong(who + " is done, and is given up");
+  }
+  if (!HasHadTime(lost.slot.host)) {
+    Wrong(who + " is given up as soon as another host is back");
+  }
+  const auto carries = [&](const auto& entry) {
     const Process& other = entry.second;
     return !agents_[other.slot.host].suspected && !other.doomed && other.held.has_value() &&
-           other.held->generation >= refused.held->generation;
-  });
-  if (!saved) {
-    Wrong("worker " + std::to_string(refused.id.value) +
-          " is given up, and nobody who can be reached has its State");
+           other.held->generation >= lost.held->generation;
+  };
+  if (state_exists_ && lost.held.has_value() &&
+      std::none_of(processes_.begin(), processes_.end(), carries)) {
+    Wrong(who + " is given up, and nobody who can be reached has its State");
   }
+}
+
+bool MembershipSim::HasHadTime(const HostId& cut) const {
+  const SimAgent& lost = agents_.at(cut);
+  return std::any_of(agents_.begin(), agents_.end(), [&](const auto& entry) {
+    const SimAgent& other = entry.second;
+    return other.up && !other.suspected &&
+           (other.back_at <= lost.suspected_at || now_ - other.back_at >= std::chrono::seconds(2));
+  });
 }
 
 // All members of a world agree now. Nobody outside may hold anything newer, and the first of them
@@ -107,6 +128,7 @@ void MembershipSim::NoteEnding() {
     return;
   }
   ending_ = true;
+  ending_since_ = now_;
   for (const auto& [id, process] : processes_) {
     const bool able =
         process.at == At::kAwait || process.at == At::kForming || process.at == At::kTraining;
@@ -121,6 +143,10 @@ void MembershipSim::CheckFinish(const FinishJob& effect) {
   cause_ = effect.cause;
   if (effect.cause.empty()) {
     Wrong("the end has no cause");
+  }
+  // Whatever is cut off: SIGTERM, a grace, SIGKILL, another grace.
+  if (now_ - ending_since_ > 2 * options_.grace) {
+    Wrong("the end takes longer than two graces");
   }
   // --blame host stops the siblings of a failed worker, whatever they hold, as Horovod does.
   if (!options_.blame_host && effect.cause.find("the state is lost") != std::string::npos &&

@@ -91,6 +91,7 @@ void MembershipSim::SuspectSilent() {
   }
   for (const HostId& host : event.hosts) {
     agents_[host].suspected = true;
+    agents_[host].suspected_at = now_;
     Note("the driver suspects " + host.value);
   }
   Take(event);
@@ -104,6 +105,7 @@ void MembershipSim::Reconnect(const HostId& host) {
   const uint64_t life = agent.life;
   const bool reports_first = Chance(50);
   const bool was_suspected = std::exchange(agent.suspected, false);
+  agent.back_at = was_suspected ? now_ : agent.back_at;
   const auto buffered = std::exchange(agent.buffered, {});
   if (was_suspected && !reports_first) {
     Take(AgentReattached{host});

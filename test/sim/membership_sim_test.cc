@@ -38,7 +38,7 @@ TEST_CASE("jobs with random faults keep every rule and come to an end") {
   }
   if (only == 0 && failures == 0) {
     // Faults are to be survived as a rule: mostly failing jobs would test little.
-    CHECK(codes[0] > count / 2);
+    CHECK(codes[0] > count * 2 / 5);
     CHECK(codes.size() > 5);
   }
 }
