@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <system_error>
 
 #include "common/address.h"
 
@@ -111,10 +112,11 @@ int TryListen(const SocketAddress& address, UniqueFd& listener) {
 
 std::string ErrorText(int error) {
   rlimit limit{};
+  std::string text = std::generic_category().message(error);
   if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    return std::string(strerror(error)) + ", limit " + std::to_string(limit.rlim_cur);
+    text += ", limit " + std::to_string(limit.rlim_cur);
   }
-  return strerror(error);
+  return text;
 }
 
 std::vector<InterfaceAddress> LocalAddresses() {
@@ -240,7 +242,6 @@ std::string ToText(PortRange range) {
 
 Result<UniqueFd> ListenInRange(std::string_view host, PortRange range) {
   const std::string shown(host.substr(0, 64));
-  const std::string where = range.any() ? "" : " on the ports " + ToText(range);
   for (uint32_t port = range.first; port <= range.last; ++port) {
     Result<SocketAddress> address = ParseAddress(JoinAddress(host, static_cast<uint16_t>(port)));
     if (!address.ok()) {
@@ -252,7 +253,9 @@ Result<UniqueFd> ListenInRange(std::string_view host, PortRange range) {
       return listener;
     }
     if (error != EADDRINUSE || range.any()) {
-      return Status::Failed("cannot listen at " + shown + where + ": " + ErrorText(error));
+      std::string text = "cannot listen at " + shown;
+      text += range.any() ? ": " : " on the ports " + ToText(range) + ": ";
+      return Status::Failed(text + ErrorText(error));
     }
   }
   if (range.first == range.last) {
