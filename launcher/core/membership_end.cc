@@ -329,11 +329,14 @@ void Membership::EndJob(Verdict verdict, Incarnation decider) {
 }
 
 void Membership::ForceAll() {
-  In<Ending>()->forced = true;
+  const bool again = std::exchange(In<Ending>()->forced, true);
   for (const auto& [id, worker] : workers_) {
     Emit(KillWorker{id, true});
   }
-  Arm(TimerKind::kFinish, 0, options_.grace);
+  // Impatience does not put the end off.
+  if (!again) {
+    Arm(TimerKind::kFinish, 0, options_.grace);
+  }
 }
 
 void Membership::OnFinishTimer() {
