@@ -271,7 +271,8 @@ void Membership::Replan() {
 }
 
 void Membership::EndForNoSlots() {
-  EndJob({kExitSetAside, "all slots are set aside after failures" + MissingHosts(), last_failure_}, last_failed_);
+  EndJob({kExitSetAside, "all slots are set aside after failures" + MissingHosts(), last_failure_},
+         last_failed_);
 }
 
 void Membership::PlanSlots() {
