@@ -288,6 +288,17 @@ TEST_CASE("a silent agent, its return and a broken link may cross") {
                0);
 }
 
+TEST_CASE("a cut of all hosts, their return, what they say then and a loss may cross") {
+  InEveryOrder({AgentSuspected{{HostId{"a"}, HostId{"b"}}},
+                AgentReattached{HostId{"b"}},
+                AgentReattached{HostId{"a"}},
+                WorkerSynced{Incarnation{3}, kFirst, kHeld},
+                WorkerLost{Incarnation{4}, LossKind::kOwnerDied, ""},
+                TimerFired{{TimerKind::kSilence, 0}},
+                TimerFired{{TimerKind::kLossWindow, 0}}},
+               0);
+}
+
 TEST_CASE("a lost agent, the exits it has told of and a removal may cross") {
   InEveryOrder({AgentLost{HostId{"b"}, "its process ended"},
                 WorkerExited{Incarnation{3}, 137, 9},
