@@ -18,6 +18,7 @@
 #include "common/network.h"
 #include "common/open_files.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/last_line.h"
 #include "launcher/agent/process_scan.h"
 #include "launcher/agent/socket_directory.h"
 #include "launcher/session/grpc_log.h"
@@ -153,6 +154,9 @@ class AgentProcess {
     }
     if (reaper_gone_) {
       RemoveSocketDirectory(directory_);
+      if (all && !bootstrap_.farewell().empty()) {
+        WriteLine(STDOUT_FILENO, bootstrap_.farewell());  // Nobody else is left to say so.
+      }
     } else {
       ::kill(::getppid(), SIGCONT);
     }
