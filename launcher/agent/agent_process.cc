@@ -63,10 +63,8 @@ class AgentProcess {
     }
     agent_ = std::make_unique<Agent>(
         loop_,
-        AgentOptions{bootstrap_.host(),
-                     bootstrap_.job_id(),
-                     directory_,
-                     dial_in_ ? dial_in_->slots : 0},
+        AgentOptions{
+            bootstrap_.host(), bootstrap_.job_id(), directory_, dial_in_ ? dial_in_->slots : 0},
         std::move(driver).value(),
         Agent::Callbacks{[this] { loop_.Stop(); },
                          [this](const Status& status) { OnAbandoned(status); }});
@@ -143,10 +141,8 @@ class AgentProcess {
   // is woken, so that it can end too.
   [[noreturn]] void EndEverything(spdlog::level::level_enum level, const std::string& why) {
     spdlog::log(level, "all workers of this host are killed: {}", why);
-    const SweepTarget target{bootstrap_.job_id(),
-                             bootstrap_.host(),
-                             true,
-                             bootstrap_.remote() ? directory_ : ""};
+    const SweepTarget target{
+        bootstrap_.job_id(), bootstrap_.host(), true, bootstrap_.remote() ? directory_ : ""};
     const bool all = Sweep(target, kSweepDeadline);
     if (!all) {
       spdlog::error("some processes of this job do not end; look for MUSTER_JOB={}",

@@ -23,6 +23,7 @@
 #include "launcher/agent/agent_process.h"
 #include "launcher/agent/bootstrap.h"
 #include "launcher/agent/join.h"
+#include "launcher/agent/last_line.h"
 #include "launcher/agent/socket_directory.h"
 
 namespace muster::launcher {
@@ -30,7 +31,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kBootstrapDeadline{10'000};
 constexpr Duration kAgentDeadline = std::chrono::seconds(1);
-constexpr int kFarewellPatienceMilliseconds = 1000;
 constexpr int kExitUsage = 2;
 
 // Ctrl-C at the driver's terminal and broken pipes end no agent. Blocked signals are read from a
@@ -89,15 +89,6 @@ int Fail(const Status& status) {
 
 int CodeOf(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-// One write that never blocks: at the other end may be a link that was cut.
-void WriteLine(int fd, const std::string& text) {
-  pollfd entry{fd, POLLOUT, 0};
-  if (::poll(&entry, 1, kFarewellPatienceMilliseconds) == 1) {
-    const std::string line = text + "\n";
-    [[maybe_unused]] const ssize_t size = ::write(fd, line.data(), line.size());
-  }
 }
 
 void SayWhatStays(const SweepTarget& target) {
