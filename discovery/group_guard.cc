@@ -10,8 +10,14 @@ namespace muster::discovery {
 namespace {
 
 constexpr const char* kHelper =
-    "group=; while read -r line; do group=$line; done; "
-    "[ -z \"$group\" ] || kill -s KILL -- \"-$group\"";
+    "groups=' '; "
+    "while read -r what group; do "
+    "case $what in "
+    "add) groups=\"$groups$group \" ;; "
+    "drop) case $groups in *\" $group \"*) "
+    "groups=\"${groups%% $group *} ${groups#* $group }\" ;; esac ;; "
+    "esac; done; "
+    "for group in $groups; do kill -s KILL -- \"-$group\"; done";
 
 constexpr int kDeathWaitMilliseconds = 1000;
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// GroupGuard: a helper process that kills a process group if this process dies, however it dies, so
-// that a hanging discovery script does not outlive a driver that was killed. It is not what ends a
-// group in the ordinary way: that is its owner's work.
+// GroupGuard: a helper process that kills process groups if this process dies, however it dies, so
+// that a hanging discovery script or remote shell does not outlive a driver that was killed. It is
+// not what ends a group in the ordinary way: that is its owner's work.
 //
 // Thread contract: one thread at a time.
 
@@ -23,10 +23,10 @@ class GroupGuard {
   GroupGuard(const GroupGuard&) = delete;
   GroupGuard& operator=(const GroupGuard&) = delete;
 
-  /// From now on this group, instead of the one before.
-  void Guard(pid_t group) { Tell(std::to_string(group)); }
+  /// From now on this group too.
+  void Guard(pid_t group) { Tell("add " + std::to_string(group)); }
   /// Call it while the group's leader is not yet reaped, or its number may be somebody else's.
-  void Forget() { Tell(""); }
+  void Forget(pid_t group) { Tell("drop " + std::to_string(group)); }
 
  private:
   void Tell(const std::string& line);

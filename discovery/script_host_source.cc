@@ -217,7 +217,7 @@ Status ScriptHostSource::End(Run& run, ExitStatus* exit) {
   const Instant deadline = clock_.Now() + kDeathWait;
   while (::poll(&ended, 1, Milliseconds(deadline - clock_.Now())) < 0 && errno == EINTR) {
   }
-  guard_.Forget();
+  guard_.Forget(run.process.pid);
   Result<ExitStatus> reaped = Reap(run.process.pid);
   if (!reaped.ok()) {
     left_over_ = run.process.pid;

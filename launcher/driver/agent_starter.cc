@@ -176,13 +176,18 @@ Status AgentStarter::SpawnRemote(const HostId& host, Process& process, const Pip
   options.stdout_fd = out.value().write.get();
   options.stderr_fd = err.value().write.get();
   options.new_session = true;
-  options.parent_death_signal = SIGKILL;  // A driver that is killed leaves no ssh.
+  // A driver that is killed leaves no ssh, nor what a script in its place has started.
+  options.parent_death_signal = SIGKILL;
+  if (guard_ == nullptr) {
+    guard_ = std::make_unique<discovery::GroupGuard>();
+  }
   Result<SpawnedProcess> spawned = muster::Spawn(options);
   if (!spawned.ok()) {
     return Status::Failed(spawned.status().message() +
                           "; install it, or name another remote shell with --rsh-agent");
   }
   process.spawned = std::move(spawned).value();
+  guard_->Guard(process.spawned.pid);
   process.out = std::make_unique<ShellOutput>(
       loop_, std::move(out.value().read), [this, host](const std::string& line) {
         OnLine(host, line);
@@ -293,6 +298,7 @@ void AgentStarter::OnProcessEnded(const HostId& host) {
   if (process.place == Place::kRemote) {
     // What a script has started goes with it, and before it is reaped, while its number is its own.
     ::kill(-process.spawned.pid, SIGKILL);
+    guard_->Forget(process.spawned.pid);
     process.out->Finish();
     process.err->Finish();
     ended.last_words = process.err->last_words();

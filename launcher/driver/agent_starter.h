@@ -19,6 +19,7 @@
 #include "common/ids.h"
 #include "common/loop.h"
 #include "common/process.h"
+#include "discovery/group_guard.h"
 #include "launcher/cli/remote_shell_options.h"
 #include "launcher/driver/host_resolver.h"
 #include "launcher/driver/shell_output.h"
@@ -127,6 +128,7 @@ class AgentStarter {
   const Duration start_timeout_;
   const Callbacks callbacks_;
   HostResolver resolver_;
+  std::unique_ptr<discovery::GroupGuard> guard_;  // Of remote shells; made for the first one.
   uint64_t last_number_ = 0;
   std::map<HostId, Agent> agents_;
   std::deque<std::pair<HostId, uint64_t>> waiting_;  // Remote hosts, by number of their Start.

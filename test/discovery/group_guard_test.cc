@@ -70,16 +70,24 @@ TEST_CASE("group guard kills the group when its process is killed") {
   CHECK(sleeper.EndsSoon());
 }
 
-TEST_CASE("group guard spares a group that it was told to forget") {
+TEST_CASE("group guard kills every group but those that it was told to forget") {
   const Sleeper forgotten;
+  const Sleeper forgotten_last;
   const Sleeper guarded;
+  const Sleeper guarded_too;
   DieWithGuard([&](GroupGuard& guard) {
     guard.Guard(forgotten.pid());
-    guard.Forget();
     guard.Guard(guarded.pid());
+    guard.Forget(forgotten.pid());
+    guard.Guard(guarded_too.pid());
+    guard.Guard(forgotten_last.pid());
+    guard.Forget(forgotten_last.pid());
+    guard.Forget(forgotten.pid());  // Twice, which changes nothing.
   });
-  CHECK(guarded.EndsSoon());  // So the helper has done its work.
+  CHECK(guarded.EndsSoon());
+  CHECK(guarded_too.EndsSoon());  // The helper has reached the end of its list.
   CHECK_FALSE(forgotten.HasEnded());
+  CHECK_FALSE(forgotten_last.HasEnded());
 }
 
 TEST_CASE("group guard that ends in the ordinary way kills nothing") {

@@ -1,6 +1,8 @@
 #include "launcher/agent/bootstrap.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -67,6 +69,16 @@ TEST_CASE("bootstrap refuses another protocol and missing fields") {
   v1::AgentBootstrap nameless = Good();
   nameless.clear_host();
   CHECK(CodeOf(EncodeBootstrap(nameless)) == StatusCode::kInvalid);
+}
+
+TEST_CASE("bootstrap refuses a terminal, and says what a remote shell must do") {
+  const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  REQUIRE(::grantpt(master.get()) == 0);
+  REQUIRE(::unlockpt(master.get()) == 0);
+  const UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  const Status status = ReadBootstrap(terminal.get(), std::chrono::milliseconds(20)).status();
+  CHECK(status.code() == StatusCode::kInvalid);
+  CHECK_THAT(status.message(), Catch::Contains("no -t") && Catch::Contains("--rsh-agent"));
 }
 
 TEST_CASE("bootstrap refuses a plain file, whose end tells nothing") {

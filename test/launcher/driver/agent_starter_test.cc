@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -266,6 +267,31 @@ TEST_CASE("agent starter that is gone leaves no remote shell") {
   fixture.Destroy();
   CHECK(witness.AwaitNobody());
   CHECK(fixture.ended.empty());
+}
+
+TEST_CASE(
+    "agent starter whose process is killed leaves no remote shell, nor what that has started") {
+  Fixture fixture;
+  Witness witness(fixture.folder);
+  fixture.Agent(kHang);
+  Pipe started = MakePipe().value();
+  const pid_t driver = ::fork();
+  if (driver == 0) {
+    fixture.starter().Start(kHost);
+    fixture.Await([&] { return !fixture.asked.empty(); });
+    started.write.Reset();
+    fixture.Await([] { return false; });
+    ::_exit(1);
+  }
+  REQUIRE(driver > 0);
+  started.write.Reset();
+  pollfd its_end{started.read.get(), POLLIN, 0};
+  CHECK(::poll(&its_end, 1, 20'000) == 1);
+  CHECK(witness.AwaitByte());
+  ::kill(driver, SIGKILL);
+  int status = 0;
+  CHECK(::waitpid(driver, &status, 0) == driver);
+  CHECK(witness.AwaitNobody());
 }
 
 // Case 62: without a terminal of its session ssh cannot ask on it.
