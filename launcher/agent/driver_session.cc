@@ -58,8 +58,10 @@ void DriverSession::Search() {
     }
   };
   callbacks.done = [this](const std::string& why) {
-    trouble_ = why.empty() ? trouble_ : why;
-    prober_.reset();
+    if (link_ == nullptr && !why.empty()) {
+      NoteTrouble(why);
+    }
+    prober_.reset();  // And `why` with it.
     if (link_ == nullptr) {
       SearchAgain();
     }
@@ -221,7 +223,7 @@ void DriverSession::NoteTrouble(const std::string& message) {
               : message;
   if (trouble_ != trouble) {
     trouble_ = trouble;
-    spdlog::warn("no driver yet: {}", trouble_);
+    spdlog::warn("{}: {}", welcomed_ ? "no way to the driver" : "no driver yet", trouble_);
   }
 }
 

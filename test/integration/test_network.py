@@ -260,14 +260,14 @@ class Ports(netns.NetworkTest):
         for job in (other, exact):
             job.let_go()
             self.assertEqual(job.wait_exit(), 0, job.report())
-            self.assert_finished(job, 20)
 
     def test_exactly_the_ports_that_remote_hosts_need(self):
-        """On the driver's machine one more; on the others one for each worker."""
+        """The same: one for the driver on its machine, and everywhere one for each worker. What is
+        reached by others too has the same number at both addresses."""
         job = self.job(hosts="nodea:2\nlocalhost:1", np=3, min_np=3, worker=STAYS,
-                       args=["--port-range", "41000-41002"])
+                       args=["--port-range", "41000-41001"])
         job.wait_size(3)
-        self.assert_all_within(job, ["driver", "nodea"], 41000, 41002, 5)
+        self.assert_all_within(job, ["driver", "nodea"], 41000, 41001, 6)
         job.let_go()
         self.assert_clean(job)
 
