@@ -103,8 +103,9 @@ void LinkAcceptor::Forget(Generation generation) {
 
 void LinkAcceptor::OnListener(Listener& listener) {
   for (int i = 0; i < kAcceptsPerRound; ++i) {
-    Result<PrivateFd> accepted = Accept(listener.fd.get());
-    const bool shortage = !accepted.ok() && (errno == EMFILE || errno == ENFILE);
+    int error = 0;
+    Result<PrivateFd> accepted = Accept(listener.fd.get(), &error);
+    const bool shortage = error == EMFILE || error == ENFILE;
     if (accepted.ok()) {
       Welcome(listener, std::move(accepted).value());
     } else if (!shortage) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <set>
 
 #include "common/mutex.h"
@@ -85,7 +84,7 @@ Result<std::string> LocalAddress(int fd) {
   SocketAddress address;
   address.size = sizeof address.storage;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
-    return Status::Failed(std::string("getsockname: ") + strerror(errno));
+    return Status::Failed("getsockname: " + ErrorText(errno));
   }
   return ToLiteral(address);
 }
@@ -118,10 +117,14 @@ int ConnectError(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
-Result<PrivateFd> Accept(int listener) {
+Result<PrivateFd> Accept(int listener, int* error) {
   PrivateFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd.valid()) {
-    return Status(StatusCode::kUnavailable, std::string("accept: ") + strerror(errno));
+    const int code = errno;
+    if (error != nullptr) {
+      *error = code;
+    }
+    return Status(StatusCode::kUnavailable, "accept: " + ErrorText(code));
   }
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

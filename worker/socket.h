@@ -44,8 +44,8 @@ Result<std::string> LocalAddress(int fd);
 Result<PrivateFd> StartConnect(const SocketAddress& address, int* error = nullptr);
 /// The errno of a finished connect; 0: connected.
 int ConnectError(int fd);
-/// The next connection; kUnavailable: none now.
-Result<PrivateFd> Accept(int listener);
+/// The next connection; kUnavailable: none now, or `error` says why.
+Result<PrivateFd> Accept(int listener, int* error = nullptr);
 
 /// Reads or writes what goes without waiting: bytes moved, 0: nothing now, -1: closed or broken.
 ssize_t ReadSome(int fd, void* data, size_t size);

@@ -51,7 +51,7 @@ std::string ReadHost(TypedValues& typed) {
     return "";
   }
   const Result<discovery::ListedHost> parsed = discovery::ParseHost(*text, 1);
-  const std::string name = parsed.ok() ? parsed.value().host.value : "";
+  std::string name = parsed.ok() ? parsed.value().host.value : "";
   if (name.empty() || (*text != name && *text != "[" + name + "]")) {
     typed.Refuse("--host", "must be the name of a host, without a count");
   }

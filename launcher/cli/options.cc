@@ -246,7 +246,7 @@ void WarnOfFlags(const FlagValues& values, RunOptions& options) {
 }
 
 std::string BuiltinText(const Flag& flag, const RunOptions& options) {
-  const std::string np = std::to_string(options.membership.np_start);
+  std::string np = std::to_string(options.membership.np_start);
   if (LongName(flag) == "--min-np") {
     return np;
   }
