@@ -6,6 +6,7 @@ a context manager that holds them. None of them knows a secret of the job.
 """
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import random
@@ -17,6 +18,7 @@ import struct
 import threading
 import time
 
+CLONE_NEWNET = 0x40000000
 CONNECT_S = 5
 SILENT_CLIENTS = 500
 LINK_HELLO_BYTES = 38
@@ -81,21 +83,32 @@ def _address(text):
 
 
 def listeners(pids):
-    """All listening TCP sockets of these processes, in their own network namespace."""
-    owner = {}
-    for pid in pids:
-        for inode in _inodes(pid):
-            owner.setdefault(inode, pid)
+    """All listening TCP sockets of these processes, whatever network namespace they are in."""
     found = []
-    for table in ("tcp", "tcp6"):
-        path = f"/proc/{pids[0]}/net/{table}" if pids else f"/proc/net/{table}"
-        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
-            for line in file.readlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and int(fields[9]) in owner:
-                    host, port = _address(fields[1])
-                    found.append(Target(owner[int(fields[9])], host, port))
+    for pid in pids:
+        inodes = _inodes(pid)
+        for table in ("tcp", "tcp6"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{table}",
+                                                    encoding="ascii") as file:
+                for line in file.readlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == "0A" and int(fields[9]) in inodes:
+                        inodes.discard(int(fields[9]))  # A forked child has it too.
+                        found.append(Target(pid, *_address(fields[1])))
     return found
+
+
+@contextlib.contextmanager
+def inside(namespace):
+    """In another network namespace: this thread, and the threads that it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/thread-self/ns/net", "rb") as home, open(namespace, "rb") as away:
+        if libc.setns(away.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+        try:
+            yield
+        finally:
+            libc.setns(home.fileno(), CLONE_NEWNET)
 
 
 def unix_paths(pids):

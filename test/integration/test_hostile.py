@@ -11,19 +11,20 @@ import unittest
 
 import harness
 import hostile
+import netns
+import test_join
 from harness import GO
 
-# What gRPC's and Python's allocators may keep of a flood.
-GROWTH_MB_MAX = 96
+# What the allocators of gRPC and OpenSSL keep of a first flood (some 70 to 100 MB; later ones add
+# nothing).
+GROWTH_MB_MAX = 192
 # The longest that a silent guest may stay: the servers' handshake and idle limits, and some.
 SETTLE_S = 30
 COOLDOWN = ("--blacklist-cooldown-range", "0.1", "0.2")
 
 
-class HostileTest(harness.JobTest):
-    def job_under_attack(self, args=(), env=None, sleep_ms=10):
-        return self.job(hosts="localhost:4", np=4, min_np=2, max_np=4, args=[*COOLDOWN, *args],
-                        worker={"steps": 50, "sleep_ms": sleep_ms, "go_file": GO}, env=env)
+class Attacks:
+    """What a test of a job under attack needs."""
 
     def pids(self, job):
         return harness.descendants_by_token(job.token)
@@ -70,6 +71,12 @@ class HostileTest(harness.JobTest):
                 self.assertTrue(hostile.strike(attack, targets), "the attack hangs")
                 job.wait_more_steps(5)
                 print(f"{attack.__name__}: {time.monotonic() - begin:.1f} s")
+
+
+class HostileTest(Attacks, harness.JobTest):
+    def job_under_attack(self, args=(), env=None):
+        return self.job(hosts="localhost:4", np=4, min_np=2, max_np=4, args=[*COOLDOWN, *args],
+                        worker={"steps": 50, "sleep_ms": 10, "go_file": GO}, env=env)
 
 
 class WhileTraining(HostileTest):
@@ -172,6 +179,50 @@ class Sieges(HostileTest):
         job.let_go()
         self.assert_clean(job)
         self.assert_commits_kept(job)
+
+
+class AcrossANetwork(Attacks, test_join.JoinTest):
+    """The driver's second server speaks TLS, and workers listen where others can reach them."""
+
+    STRANGER = "nodec"
+
+    def from_outside(self):
+        return hostile.inside(f"{netns.NETNS_FOLDER}/{self.network.namespace(self.STRANGER)}")
+
+    def reachable(self, job):
+        found = [t for t in self.targets(job) if not t.host.startswith("127.") and t.host != "::1"]
+        self.assertTrue([t for t in found if t.tls], f"a TLS server among {found}")
+        self.assertGreaterEqual(len(found), 3, f"the driver and two workers: {found}")
+        return found
+
+    def test_every_attack_on_every_port(self):
+        job, agents = self.join_training()
+        targets = self.reachable(job)
+        generation = job.generation()
+        before = self.footprint(job)
+        with self.from_outside():
+            self.assault(job, targets)
+        self.assert_footprint(job, before)
+        self.assert_undisturbed(job, generation)
+        self.finish(job, agents.values())
+
+    def test_a_call_without_the_secret_is_refused_inside_tls(self):
+        job, agents = self.join_training()
+        with self.from_outside():
+            for target in [t for t in self.reachable(job) if t.tls]:
+                for secret in (None, "", "0" * 64):
+                    answer = hostile.call(target, secret=secret)
+                    self.assertIn(b"secret is missing or wrong", answer.replace(b"%20", b" "))
+        self.finish(job, agents.values())
+
+    def test_an_agent_dials_in_through_a_crowd(self):
+        job, agents = self.join_training()
+        with self.from_outside():
+            crowd = hostile.Crowd(self.reachable(job), 300)
+            with crowd:
+                agents["late"] = self.join("nodea", name="late")
+                job.wait_size(3)
+        self.finish(job, agents.values())
 
 
 class AtTheStart(HostileTest):
