@@ -179,16 +179,10 @@ Result<pid_t> Agent::StartProcess(const v1::SpawnWorker& order, const std::strin
   }
   SpawnOptions spawn;
   spawn.argv.assign(welcome_.argv().begin(), welcome_.argv().end());
-  spawn.environment =
-      WorkerEnvironment(welcome_,
-                        {options_.host,
-                         options_.job,
-                         options_.directory,
-                         key,
-                         id,
-                         order.slot(),
-                         listen_},
-                        order.provisional());
+  spawn.environment = WorkerEnvironment(
+      welcome_,
+      {options_.host, options_.job, options_.directory, key, id, order.slot(), listen_},
+      order.provisional());
   spawn.directory = welcome_.directory();
   spawn.stdout_fd = out.value().write.get();
   spawn.stderr_fd = err.value().write.get();

@@ -34,8 +34,8 @@ namespace muster::launcher {
 struct AgentOptions {
   std::string host;
   std::string job;
-  std::string directory;           // Of the sockets; exists, mode 0700.
-  uint32_t slots = 0;              // What an agent that dials in offers; else 0.
+  std::string directory;  // Of the sockets; exists, mode 0700.
+  uint32_t slots = 0;     // What an agent that dials in offers; else 0.
 };
 
 class Agent {

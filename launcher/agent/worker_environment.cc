@@ -34,8 +34,7 @@ std::vector<std::string> WorkerEnvironment(const v1::Welcome& job,
   }
   all.erase(kEnvPortRange);
   if (job.port_first() != 0) {
-    all[kEnvPortRange] =
-        std::to_string(job.port_first()) + "-" + std::to_string(job.port_last());
+    all[kEnvPortRange] = std::to_string(job.port_first()) + "-" + std::to_string(job.port_last());
   }
   std::vector<std::string> environment;
   environment.reserve(all.size());

@@ -117,7 +117,8 @@ Status Driver::Start() {
   if (Status output = output_.Start(); !output.ok()) {
     return output;
   }
-  if (Status listening = service_.Start(options_.network.ports); !listening.ok()) {
+  if (Status listening = service_.Start(options_.network.ports, options_.network.family);
+      !listening.ok()) {
     return listening;
   }
   if (Status network = PrepareNetwork(); !network.ok()) {

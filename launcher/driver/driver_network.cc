@@ -1,4 +1,4 @@
-// The part of Driver that lets other machines reach this one, and this machine's workers be reached.
+// The part of Driver that lets other machines reach this one and its workers.
 
 #include <algorithm>
 #include <utility>
@@ -27,6 +27,8 @@ Status Driver::PrepareNetwork() {
     }
     own_addresses_ = std::move(own).value();
     listen_ = {JoinAddress(own_addresses_.front(), 0)};
+  } else if (network.family == AddressFamily::kIpv6) {
+    listen_ = {JoinAddress("::1", 0)};  // Workers would prefer IPv4.
   }
   if (!options_.accept_agents_port) {
     return Status::Ok();

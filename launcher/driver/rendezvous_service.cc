@@ -100,10 +100,13 @@ RendezvousService::~RendezvousService() {
   Shutdown();
 }
 
-Status RendezvousService::Start(PortRange ports) {
+Status RendezvousService::Start(PortRange ports, AddressFamily family) {
   open_ = true;
   Status failed;
   for (const std::string literal : {"127.0.0.1", "::1"}) {
+    if (!Matches(family, FamilyOf(literal))) {
+      continue;
+    }
     Result<std::string> address = Listen(literal, ports, grpc::InsecureServerCredentials());
     if (address.ok()) {
       address_ = std::move(address).value();

@@ -54,7 +54,7 @@ class RendezvousService {
   RendezvousService& operator=(const RendezvousService&) = delete;
 
   /// Listens on the loopback address, IPv4 or else IPv6, for the agents of this machine.
-  Status Start(PortRange ports = {});
+  Status Start(PortRange ports = {}, AddressFamily family = AddressFamily::kAny);
   /// Address literal with port, once started.
   const std::string& address() const { return address_; }
 

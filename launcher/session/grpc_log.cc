@@ -7,8 +7,7 @@
 namespace muster::launcher {
 
 void RedirectGrpcLog() {
-  ::gpr_set_log_function(
-      [](gpr_log_func_args* said) { spdlog::debug("gRPC: {}", said->message); });
+  ::gpr_set_log_function([](gpr_log_func_args* said) { spdlog::debug("gRPC: {}", said->message); });
 }
 
 }  // namespace muster::launcher

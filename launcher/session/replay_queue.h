@@ -37,8 +37,7 @@ class ReplayQueue {
 
   /// Null if there is none with this number, or none any more.
   const Message* Find(uint64_t sequence) const {
-    const bool kept =
-        !kept_.empty() && sequence >= kept_.front().sequence() && sequence <= last_;
+    const bool kept = !kept_.empty() && sequence >= kept_.front().sequence() && sequence <= last_;
     return kept ? &kept_[static_cast<size_t>(sequence - kept_.front().sequence())] : nullptr;
   }
 

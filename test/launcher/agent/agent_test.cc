@@ -252,10 +252,11 @@ TEST_CASE("agent passes a user's signal to the worker and not to the shell aroun
 
 TEST_CASE("agent asks for a drain once when it gets SIGTERM") {
   AgentUnderTest agent({"join"});
+  agent.SpawnAndJoin(1);  // The driver knows of it: else it would end.
   ::kill(agent.reaper(), SIGTERM);
   agent.driver().Await(Case::kDrainRequested);
   ::kill(agent.proper(), SIGTERM);
-  agent.SpawnAndJoin(1);
+  agent.SpawnAndJoin(2);
   const std::vector<v1::AgentReport> reports = agent.driver().reports();
   CHECK(std::count_if(reports.begin(), reports.end(), [](const v1::AgentReport& report) {
           return report.has_drain_requested();

@@ -247,7 +247,7 @@ TEST_CASE("a session goes on over a link that breaks again and again, and loses 
   CHECK_FALSE(agent.ended);
 }
 
-TEST_CASE("lines of workers are printed once and in order, though the link breaks again and again") {
+TEST_CASE("lines of workers are printed once and in order, though the link breaks") {
   const Pipe console = MakePipe().value();
   std::string printed;
   OutputWriter::Options options;
