@@ -533,7 +533,9 @@ class NetworkTest(harness.JobTest):
     def assert_fenced(self, job, pids, new_generation):
         """They did nothing more once others trained without them."""
         resumed = min(e.t for e in job.events("step", generation=new_generation))
+        self.assertTrue(pids, "nobody was lost")
         for pid in pids:
+            self.assertTrue(job.events("init", pid=pid), f"{pid} never took part")
             for event in job.events(pid=pid):
                 if event.event in ("step", "commit", "world", "sync"):
                     self.assertLess(event.generation, new_generation, f"{event}\n{job.report()}")

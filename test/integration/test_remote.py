@@ -39,7 +39,7 @@ class DigitsOverSsh(netns.NetworkTest, test_digits.Digits):
         self.assertRegex(job.stdout(), r"(?m)^\[0\]<stdout>:.*accuracy")
 
     def test_growth_and_shrink(self):
-        job = self.train(hosts="nodea:1\nnodeb:1", np=2, min_np=1, max_np=3, step_ms=20)
+        job = self.train(hosts="nodea:1\nnodeb:1", np=2, min_np=1, max_np=3, step_ms=12)
         job.wait_size(2)
         pids = {e.pid for e in job.world().values()}
         job.set_hosts(FULL)
@@ -56,6 +56,24 @@ class DigitsOverSsh(netns.NetworkTest, test_digits.Digits):
         job.wait_for(lambda: not self.processes(job, leaving.host), "the end of all on its host")
         self.finish(job, {e.pid for e in job.world().values()})
         self.assertEqual(job.events("lost"), [], job.report())
+
+
+    def test_a_cut_host_costs_itself_alone(self):
+        job = self.train(hosts=FULL, np=3, min_np=1, max_np=3, args=SHORT_LEASE, step_ms=15)
+        job.wait_size(3)
+        job.wait_step(test_digits.COMMIT_EVERY + 3)
+        generation = job.generation()
+        cut = [e.pid for e in job.world().values() if e.host == "nodea"]
+        survivors = {e.pid for e in job.world().values() if e.host != "nodea"}
+        self.network.cut("nodea")
+        job.wait_size(2, after_generation=generation)
+        self.assert_same_pids(job, survivors)
+        resumed_in = job.generation()
+        job.wait_for(lambda: not any(harness.is_alive(pid) for pid in cut), "the end of the lease")
+        self.assert_fenced(job, cut, resumed_in)
+        self.network.heal("nodea")
+        job.wait_size(3, after_generation=resumed_in)
+        self.finish(job, survivors)
 
 
 class Kills(netns.NetworkTest):
