@@ -50,6 +50,7 @@ Agent::Agent(Loop& loop, AgentOptions options, DriverSession::Options driver, Ca
       driver_(loop,
               driver,
               {[this](const v1::AgentOrder& order) { OnOrder(order); },
+               callbacks_.leased,
                [this](std::shared_ptr<grpc::Channel> channel) { OnConnected(std::move(channel)); },
                [this](const Status& status) { OnSessionEnded(status); }}),
       output_({driver.secret, driver_.id(), options_.host, driver.remote}),

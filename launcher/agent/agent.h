@@ -43,6 +43,7 @@ class Agent {
   struct Callbacks {
     std::function<void()> finished;  // After StopAgent: all workers gone, reports and output out.
     std::function<void(const Status&)> abandoned;  // The session ended before: end everything.
+    std::function<void(Instant end)> leased;       // DriverSession's.
   };
 
   Agent(Loop& loop, AgentOptions options, DriverSession::Options driver, Callbacks callbacks);

@@ -33,10 +33,12 @@ class AgentProcess {
   AgentProcess(const v1::AgentBootstrap& bootstrap,
                std::string directory,
                UniqueFd reaper,
+               LeasePage& lease,
                const std::optional<DialIn>& dial_in)
       : bootstrap_(bootstrap),
         directory_(std::move(directory)),
         reaper_(std::move(reaper)),
+        lease_(lease),
         dial_in_(dial_in) {}
 
   int Run() {
@@ -67,7 +69,8 @@ class AgentProcess {
             bootstrap_.host(), bootstrap_.job_id(), directory_, dial_in_ ? dial_in_->slots : 0},
         std::move(driver).value(),
         Agent::Callbacks{[this] { loop_.Stop(); },
-                         [this](const Status& status) { OnAbandoned(status); }});
+                         [this](const Status& status) { OnAbandoned(status); },
+                         [this](Instant end) { lease_.Write(end); }});
     return agent_->Start();
   }
 
@@ -162,6 +165,7 @@ class AgentProcess {
   const v1::AgentBootstrap& bootstrap_;
   const std::string directory_;
   const UniqueFd reaper_;
+  LeasePage& lease_;
   const std::optional<DialIn> dial_in_;
   bool reaper_gone_ = false;
   UniqueFd signals_;
@@ -174,11 +178,12 @@ class AgentProcess {
 int RunAgentProper(const v1::AgentBootstrap& bootstrap,
                    const std::string& directory,
                    UniqueFd reaper,
+                   LeasePage& lease,
                    const std::optional<DialIn>& dial_in) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::pthread_setname_np(::pthread_self(), "muster-agent");
   RedirectGrpcLog();
-  return AgentProcess(bootstrap, directory, std::move(reaper), dial_in).Run();
+  return AgentProcess(bootstrap, directory, std::move(reaper), lease, dial_in).Run();
 }
 
 }  // namespace muster::launcher

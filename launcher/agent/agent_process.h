@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/unique_fd.h"
+#include "launcher/agent/lease_page.h"
 #include "muster/v1/agents.pb.h"
 
 namespace muster::launcher {
@@ -34,6 +35,7 @@ struct DialIn {
 int RunAgentProper(const v1::AgentBootstrap& bootstrap,
                    const std::string& directory,
                    UniqueFd reaper,
+                   LeasePage& lease,
                    const std::optional<DialIn>& dial_in = std::nullopt);
 
 }  // namespace muster::launcher

@@ -132,6 +132,7 @@ void DriverSession::Open(const AddressProber::Reached& reached) {
       Break(to + " was reached, but no driver of this job answered there");
     });
   }
+  hello_sent_ = clock_.Now();
   link_->Start(hello_);
 }
 
@@ -141,6 +142,9 @@ void DriverSession::OnOrder(const v1::AgentOrder& order) {
   if (order.has_summary_ack()) {
     last_answer_ = clock_.Now();
     lease_.SummaryAcknowledged(order.summary_ack().sequence());
+    if (options_.remote && callbacks_.leased && grace_ != Duration::max()) {
+      callbacks_.leased(lease_.renewed() + grace_);
+    }
     if (!reports_.Acknowledge(order.summary_ack().reports_received())) {
       Break("the driver has reports that never were");
     }
@@ -177,7 +181,7 @@ void DriverSession::OnAttached() {
   attached_ = welcomed_ = true;
   back_off_ = kFirstBackOff;
   last_answer_ = clock_.Now();
-  lease_.Renew(last_answer_);
+  lease_.Renew(hello_sent_);  // The driver, too, counts from the hello, which it answers.
   prober_.reset();
   candidates_.clear();
   if (own_address_.empty()) {
@@ -271,7 +275,7 @@ void DriverSession::SendSummary(v1::AgentSummary summary) {
     return;
   }
   CheckLease();
-  if (!attached_) {
+  if (ended_ || !attached_) {
     return;
   }
   summary.set_sequence(++summaries_);

@@ -42,6 +42,8 @@ class DriverSession {
   };
   struct Callbacks {
     std::function<void(const v1::AgentOrder&)> order;
+    /// The lease runs until then, of BootClock. Never called on the driver's machine. May be null.
+    std::function<void(Instant end)> leased;
     /// There is a stream (again): output goes this way too.
     std::function<void(std::shared_ptr<grpc::Channel>)> connected;
     /// Once. kOk: the driver ended the session after Finish; kInvalid: it refused this agent;
@@ -110,6 +112,7 @@ class DriverSession {
   Duration grace_ = Duration::max();
   Duration back_off_;
   Instant give_up_;      // Before the first welcome.
+  Instant hello_sent_;   // On this stream.
   Instant last_answer_;  // An acknowledgement, on this stream.
   uint64_t summaries_ = 0;
   bool welcomed_ = false;  // At least once.

@@ -31,6 +31,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBootstrapDeadline{10'000};
 constexpr Duration kAgentDeadline = std::chrono::seconds(1);
+constexpr int kLeaseLookMilliseconds = 500;
 constexpr int kExitUsage = 2;
 
 // Ctrl-C at the driver's terminal and broken pipes end no agent. Blocked signals are read from a
@@ -99,8 +100,9 @@ void SayWhatStays(const SweepTarget& target) {
 
 }  // namespace
 
-Reaper::Reaper(ReaperOptions options, UniqueFd signals)
+Reaper::Reaper(ReaperOptions options, const LeasePage& lease, UniqueFd signals)
     : options_(std::move(options)),
+      lease_(lease),
       agent_pidfd_(OpenPidfd(options_.agent)),
       signals_(std::move(signals)) {}
 
@@ -131,13 +133,14 @@ bool Reaper::Step() {
   std::array<pollfd, 3> entries{pollfd{agent_pidfd_.get(), POLLIN, 0},
                                 pollfd{signals_.get(), POLLIN, 0},
                                 pollfd{watch_driver ? STDIN_FILENO : -1, POLLRDHUP, 0}};
-  int timeout = -1;  // The pidfd wakes us in any case.
+  // The pidfd wakes us in any case; a lease is looked at now and then.
+  int timeout = options_.has_lifeline ? -1 : kLeaseLookMilliseconds;
   if (driver_gone_) {
     const Duration left = std::max(agent_deadline_ - SteadyClock().Now(), Duration::zero());
     timeout = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
   }
   const int ready = ::poll(entries.data(), entries.size(), timeout);
-  if (ready == 0) {
+  if (ready == 0 && (driver_gone_ || LeaseIsOver())) {
     KillLateAgent();
   }
   if (ready <= 0) {
@@ -150,6 +153,12 @@ bool Reaper::Step() {
     OnDriverGone();
   }
   return entries[0].revents == 0;
+}
+
+// The agent proper ends by itself then, unless it is stopped or hangs.
+bool Reaper::LeaseIsOver() const {
+  const std::optional<Instant> end = lease_.Read();
+  return end && BootClock().Now() > *end + kAgentDeadline;
 }
 
 void Reaper::OnSignals() {
@@ -207,13 +216,14 @@ int RunBoth(const v1::AgentBootstrap& given,
     return Fail(directory.ok() ? Status::Failed(std::string("no descriptors: ") + strerror(errno))
                                : directory.status());
   }
+  LeasePage lease;
   const pid_t agent = ::fork();  // Without exec: no other thread runs yet.
   if (agent == 0) {
     signal_fd.Reset();
     if (given.remote()) {
       ::setpgid(0, 0);  // A kill of the reaper's group leaves one of the two to sweep.
     }
-    const int code = RunAgentProper(given, directory.value(), std::move(self), dial_in);
+    const int code = RunAgentProper(given, directory.value(), std::move(self), lease, dial_in);
     spdlog::default_logger()->flush();
     ::_exit(code);  // Static destructors have nothing to do that could be worth a hang.
   }
@@ -233,7 +243,7 @@ int RunBoth(const v1::AgentBootstrap& given,
   options.directory = directory.value();
   options.has_lifeline = !given.remote();
   options.farewell = given.farewell();
-  return Reaper(std::move(options), std::move(signal_fd)).Run();
+  return Reaper(std::move(options), lease, std::move(signal_fd)).Run();
 }
 
 }  // namespace

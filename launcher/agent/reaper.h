@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/unique_fd.h"
+#include "launcher/agent/lease_page.h"
 #include "launcher/agent/process_scan.h"
 
 namespace muster::launcher {
@@ -27,7 +28,7 @@ struct ReaperOptions {
 class Reaper {
  public:
   /// `signals` is a signalfd: of SIGCHLD and of those that ask the agent to leave.
-  Reaper(ReaperOptions options, UniqueFd signals);
+  Reaper(ReaperOptions options, const LeasePage& lease, UniqueFd signals);
 
   /// Blocks until everything has ended; gives the agent's exit code, or 128 + signal.
   int Run();
@@ -38,9 +39,11 @@ class Reaper {
   void OnInterrupt();
   void OnDriverGone();
   void KillLateAgent();
+  bool LeaseIsOver() const;
   void SweepAndLeave();
 
   const ReaperOptions options_;
+  const LeasePage& lease_;
   const UniqueFd agent_pidfd_;
   const UniqueFd signals_;
   bool interrupted_ = false;

@@ -36,6 +36,8 @@ class Lease {
     }
   }
 
+  /// When what renewed it was sent.
+  Instant renewed() const { return renewed_; }
   bool Expired(Instant now, Duration length) const { return now - renewed_ > length; }
 
   /// Five minutes' worth at one in 200 ms.

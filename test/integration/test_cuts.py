@@ -296,6 +296,18 @@ class Frozen(CutsTest):
         self.assert_same_pids(job, survivors)
         self.finish(job)
 
+    def test_beyond_the_lease_it_is_ended_though_nobody_wakes_it(self):
+        job = self.start_training(cooldown=COMES_BACK)
+        lost = self.pids_on(job, {"nodeb"})
+        agent = self.agent(job, "nodeb")
+        job.kill(agent, signal.SIGSTOP)
+        job.wait_for(lambda: not harness.is_alive(agent), "the end of the agent",
+                     limit=SHORT_LEASE_S + SWEEP_S)
+        job.wait_for(lambda: not any(harness.is_alive(pid) for pid in lost), "the end of its workers",
+                     limit=SWEEP_S)
+        job.wait_size(3, after_generation=job.generation())
+        self.finish(job)
+
     def test_a_whole_host_beyond_the_lease(self):
         job = self.start_training(cooldown=COMES_BACK)
         survivors = self.pids_on(job, {"nodea", "nodec"})

@@ -97,8 +97,8 @@ class DriverSide final : public AgentListener {
       driver_address = hello.driver_address().literal();
     });
     v1::AgentOrder order;
-    order.mutable_welcome()->set_driver_grace_ms(10'000);
-    service_.Send(host, order);
+    order.mutable_welcome()->set_driver_grace_ms(static_cast<uint64_t>(grace.count()));
+    loop_.After(welcome_after, [this, host, order] { service_.Send(host, order); });
   }
   void OnAgentResumed(const HostId&) override {
     notes.Note([&] { ++resumed; });
@@ -113,6 +113,9 @@ class DriverSide final : public AgentListener {
     notes.Note([&] { ++detached; });
   }
 
+  /// The test's, set before an agent comes.
+  milliseconds grace{10'000};
+  milliseconds welcome_after{0};
   Notes notes;
   int attached = 0;
   int resumed = 0;
@@ -155,6 +158,7 @@ class AgentSide {
                 }
               });
             },
+            nullptr,
             [this](const std::shared_ptr<grpc::Channel>& channel) {
               if (output != nullptr) {
                 output->Connect(channel);
@@ -310,6 +314,29 @@ TEST_CASE("a session ends when the lease is over, though the driver still takes 
   REQUIRE(agent.notes.Await([&] { return agent.ended.has_value(); }));
   CHECK(agent.ended->code() == StatusCode::kTimeout);
   CHECK(agent.ended->message().find("--driver-grace") != std::string::npos);
+}
+
+// The driver counts from the hello, so an agent that counted from the answer would outlive its
+// lease by what the answer took.
+TEST_CASE("a session's lease runs from the hello, however late the answer comes") {
+  DriverSide driver;
+  driver.grace = milliseconds(500);
+  driver.welcome_after = milliseconds(1000);
+  {
+    AgentSide agent({driver.address()});
+    REQUIRE(agent.notes.Await([&] { return agent.ended.has_value(); }));
+    CHECK(agent.ended->code() == StatusCode::kTimeout);
+    CHECK(agent.welcomed);
+  }
+  CHECK(driver.notes.Await([&] { return driver.detached > 0; }));
+  CHECK(driver.summaries == 0);
+}
+
+TEST_CASE("a session that reaches nobody says where, and why") {
+  AgentSide agent({"127.0.0.1:1"}, kSecret, milliseconds(1));
+  REQUIRE(agent.notes.Await([&] { return agent.ended.has_value(); }));
+  CHECK(agent.ended->code() == StatusCode::kTimeout);
+  CHECK(agent.ended->message().find("127.0.0.1:1: Connection refused") != std::string::npos);
 }
 
 TEST_CASE("a session that the driver has given up is refused for good") {
