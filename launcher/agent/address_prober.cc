@@ -34,9 +34,15 @@ void AddressProber::Start() {
       loop_.Unwatch(fd);
     }
     attempts_.clear();
-    const auto done = callbacks_.done;
-    done(why_);
+    Finish();
   });
+}
+
+// Of copies, since whoever hears it may destroy this.
+void AddressProber::Finish() {
+  const std::string why = why_;
+  const auto done = callbacks_.done;
+  done(why);
 }
 
 void AddressProber::Connect(const std::string& literal) {
@@ -47,10 +53,9 @@ void AddressProber::Connect(const std::string& literal) {
   }
   const SocketAddress& to = address.value();
   UniqueFd fd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid() || (::connect(fd.get(),
-                                reinterpret_cast<const sockaddr*>(&to.storage),
-                                to.size) != 0 &&
-                      errno != EINPROGRESS)) {
+  if (!fd.valid() ||
+      (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.size) != 0 &&
+       errno != EINPROGRESS)) {
     Fail(literal, errno);
     return;
   }
@@ -68,13 +73,12 @@ void AddressProber::OnConnected(int fd) {
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
   SocketAddress own;
   own.size = sizeof own.storage;
-  if (error == 0 &&
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &own.size) != 0) {
+  if (error == 0 && ::getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &own.size) != 0) {
     error = errno;
   }
   if (attempts_.empty()) {
     loop_.Cancel(timer_);
-    timer_ = loop_.After(Duration::zero(), [done = callbacks_.done, this] { done(why_); });
+    timer_ = loop_.After(Duration::zero(), [this] { Finish(); });
   }
   if (error != 0) {
     Fail(attempt.literal, error);

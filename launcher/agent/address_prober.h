@@ -41,6 +41,7 @@ class AddressProber {
   void Connect(const std::string& literal);
   void OnConnected(int fd);
   void Fail(const std::string& literal, int error);
+  void Finish();
 
   Loop& loop_;
   const std::vector<std::string> literals_;
