@@ -205,6 +205,10 @@ Result<ListedHost> ParseHostfileEntry(std::string_view entry, DefaultSlots defau
 
 }  // namespace
 
+bool IsHost(std::string_view name) {
+  return IsHostName(name) || IsIpv6(name);
+}
+
 Result<ListedHost> ParseHost(std::string_view entry, DefaultSlots default_slots) {
   entry = Trim(entry);
   if (!entry.empty() && entry.front() == '[') {

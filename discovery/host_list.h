@@ -35,6 +35,9 @@ Result<HostList> ParseHostfile(std::string_view text,
                                const std::string& path,
                                DefaultSlots default_slots);
 
+/// True for what the parsers here take for a host's name: a name, or a literal without brackets.
+bool IsHost(std::string_view name);
+
 /// One entry without a count or with one; for checks of the command line.
 Result<ListedHost> ParseHost(std::string_view entry, DefaultSlots default_slots);
 

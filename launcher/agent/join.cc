@@ -6,6 +6,7 @@
 
 #include "common/secret.h"
 #include "common/version.h"
+#include "discovery/host_list.h"
 #include "launcher/security/secret_file.h"
 
 namespace muster::launcher {
@@ -20,6 +21,11 @@ Result<std::string> HostName(const JoinOptions& options) {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0 || name.front() == '\0') {
     return Status::Invalid("this machine has no name; give it one with --host");
+  }
+  if (!discovery::IsHost(name.data())) {
+    return Status::Invalid("this machine's name, '" +
+                           discovery::Printable(name.data(), name.size()) +
+                           "', will not do for a host; give it another one with --host");
   }
   return std::string(name.data());
 }

@@ -6,6 +6,7 @@
 #include "common/address.h"
 #include "common/secret.h"
 #include "common/version.h"
+#include "discovery/host_list.h"
 #include "launcher/security/credentials.h"
 
 namespace muster::launcher {
@@ -65,12 +66,14 @@ class RendezvousService::Service final : public v1::Agents::CallbackService {
     if (!Authenticated(*context, owner_.secret_)) {
       return new RefusedAttach;
     }
+    // Not `this`: what is posted outlives the servers.
     return AttachStream::Begin(
         owner_.loop_,
-        {[this](const std::shared_ptr<AttachStream>& stream, const v1::AgentReport& report) {
-           owner_.HandleReport(stream, report);
-         },
-         [this](const std::shared_ptr<AttachStream>& stream) { owner_.HandleClosed(stream); }});
+        {[&owner = owner_](const std::shared_ptr<AttachStream>& stream,
+                           const v1::AgentReport& report) { owner.HandleReport(stream, report); },
+         [&owner = owner_](const std::shared_ptr<AttachStream>& stream) {
+           owner.HandleClosed(stream);
+         }});
   }
 
   grpc::ServerBidiReactor<v1::OutputChunk, v1::OutputAck>* ForwardOutput(
@@ -268,6 +271,12 @@ void RendezvousService::HandleHello(const std::shared_ptr<AttachStream>& stream,
                    "the driver speaks protocol " + std::to_string(kProtocolVersion) +
                        ", the agent " + std::to_string(hello.protocol()) +
                        "; install the same version of Muster on every host"});
+    return;
+  }
+  if (!discovery::IsHost(hello.host()) || hello.slots() > discovery::kSlotsMax) {
+    stream->Close({grpc::StatusCode::FAILED_PRECONDITION,
+                   "a host has a name of letters, digits, '-', '_' and '.', and at most " +
+                       std::to_string(discovery::kSlotsMax) + " slots"});
     return;
   }
   const HostId host{hello.host()};

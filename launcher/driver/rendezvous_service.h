@@ -36,7 +36,7 @@ class AgentListener {
   virtual std::optional<std::string> OnAgentHello(const HostId& host,
                                                   const v1::AgentHello& hello) = 0;
   virtual void OnAgentAttached(const HostId& host, const v1::AgentHello& hello) = 0;
-  /// Its session goes on over another stream.
+  /// Its session goes on over another stream, and it has got an answer: the lease begins anew.
   virtual void OnAgentResumed(const HostId& host) = 0;
   /// It was heard of and got an acknowledgement: the lease begins anew.
   virtual void OnAgentSummary(const HostId& host) = 0;

@@ -164,5 +164,31 @@ TEST_CASE("the driver's service refuses a second agent of a host, a stranger, an
   first.stream->Finish();
 }
 
+TEST_CASE("the driver's service takes no agent whose host cannot be one") {
+  Fixture fixture;
+  auto stub = fixture.Stub();
+  const std::string long_name(300, 'a');
+  for (const std::string name :
+       {"", "-oProxyCommand=x", "a/../b", "a\nb", "a b", long_name.c_str()}) {
+    CAPTURE(name);
+    Call call(*stub, kSecret);
+    call.Hello(name, kProtocolVersion, 1);
+    v1::AgentOrder order;
+    CHECK_FALSE(call.stream->Read(&order));
+    CHECK(call.stream->Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  }
+  Call greedy(*stub, kSecret);
+  greedy.Hello("a", kProtocolVersion, 4'000'000'000);  // The driver looks at each.
+  v1::AgentOrder order;
+  CHECK_FALSE(greedy.stream->Read(&order));
+  CHECK(greedy.stream->Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+
+  Call literal(*stub, kSecret);
+  literal.Hello("fd00::1", kProtocolVersion, 2);
+  REQUIRE(literal.stream->Read(&order));
+  literal.context.TryCancel();
+  literal.stream->Finish();
+}
+
 }  // namespace
 }  // namespace muster::launcher
