@@ -174,9 +174,10 @@ void Driver::OnAgentNotStarted(const HostId& host, const std::string& message, b
   loop_.Cancel(it->second.stop_timer);
   agents_.erase(it);
   spdlog::info("host {}: no agent could be started: {}", host.value, message);
-  ApplyLater(AgentStartFailed{host, message, unreachable});
   if (again && !finishing_) {
-    Perform(StartAgent{host}, "");
+    Perform(StartAgent{host}, "");  // What failed was stopped before: it answers no order.
+  } else {
+    ApplyLater(AgentStartFailed{host, message, unreachable});
   }
   StopIfAllAgentsAreOver();
 }
@@ -191,8 +192,7 @@ std::optional<std::string> Driver::OnAgentHello(const HostId& host, const v1::Ag
   if (hello.slots() == 0) {
     const bool awaited = it != agents_.end() && !it->second.greeted && !it->second.lost &&
                          it->second.kind != AgentKind::kJoined;
-    return awaited ? std::nullopt
-                   : std::optional<std::string>("this host has no part in the job");
+    return awaited ? std::nullopt : std::optional<std::string>("this host has no part in the job");
   }
   if (dialled_in_ == nullptr) {
     return "this job finds its hosts by itself; agents dial in with --accept-agents";
@@ -207,7 +207,7 @@ std::optional<std::string> Driver::OnAgentHello(const HostId& host, const v1::Ag
     return "the earlier agent of host " + host.value + " may still be alive; its lease is awaited";
   }
   LoseAgent(host, "its machine was started anew");
-  return std::nullopt;
+  return finishing_ ? std::optional<std::string>("the job is ending") : std::nullopt;
 }
 
 void Driver::OnAgentAttached(const HostId& host, const v1::AgentHello& hello) {
@@ -244,6 +244,7 @@ void Driver::OnAgentResumed(const HostId& host) {
   }
   spdlog::warn("host {}: its agent is attached again", host.value);
   it->second.connected = true;
+  it->second.last_acknowledged = boot_clock_.Now();  // The answer to a hello renews the lease.
   HeardOf(host, it->second);
 }
 
@@ -277,6 +278,11 @@ void Driver::OnAgentReport(const HostId& host, const v1::AgentReport& report) {
     dialled_in_->Left(host);
   }
   const std::optional<Incarnation> subject = SubjectOf(report);
+  const auto worker = subject ? workers_.find(*subject) : workers_.end();
+  if (worker != workers_.end() && worker->second.host != host) {
+    WarnOnce("host " + host.value + ": its agent speaks of workers of other hosts; not believed");
+    return;
+  }
   if (subject && refused_.contains(*subject) && !report.has_worker_exited()) {
     return;
   }
@@ -286,7 +292,9 @@ void Driver::OnAgentReport(const HostId& host, const v1::AgentReport& report) {
                   {"incarnation", subject->value},
                   {"code", report.worker_exited().code()},
                   {"signal", report.worker_exited().signal()}});
-    workers_.erase(*subject);
+  }
+  if (worker != workers_.end() && (report.has_worker_exited() || report.has_spawn_failed())) {
+    workers_.erase(worker);
   }
   if (const std::optional<Event> event = ToEvent(report, host)) {
     Apply(*event);
@@ -428,7 +436,6 @@ void Driver::LoseAgent(const HostId& host, const std::string& evidence) {
   agent.connected = false;
   const bool stopping = agent.stopping;
   service_.Forget(host);
-  held_back_.erase(host);
   held_back_.erase(host);
   StopAwaitingListeners(host);
   std::erase_if(workers_, [&](const auto& entry) { return entry.second.host == host; });
