@@ -169,6 +169,7 @@ class Membership {
   bool Closing() const { return tally_.done + departed_.with_0 + departed_.lost > 0; }
   void ReleaseRank0();
   void EndJob(Verdict verdict, Incarnation decider = {});
+  void WarnOfSilentHosts();
   void ForceAll();
   void EndIfNothingIsLeft();
   void Finish();

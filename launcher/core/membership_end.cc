@@ -323,8 +323,24 @@ void Membership::EndJob(Verdict verdict, Incarnation decider) {
   }
   Because("the job ends");
   phase_ = std::move(ending);
+  WarnOfSilentHosts();
   if (!workers_.empty()) {
     Arm(TimerKind::kFinish, 0, options_.grace);
+  }
+}
+
+// Whoever sees the job wait should know for what.
+void Membership::WarnOfSilentHosts() {
+  std::string names;
+  for (const auto& [number, name] : host_order_) {
+    const Host& host = hosts_.at(name);
+    if (host.agent == AgentState::kSuspected && !host.occupants.empty()) {
+      names += (names.empty() ? "" : ", ") + name.value;
+    }
+  }
+  if (!names.empty()) {
+    Emit(Warn{"the job ends once the processes on " + names +
+              ", which cannot be reached, have surely ended by themselves (--driver-grace)"});
   }
 }
 
