@@ -462,6 +462,14 @@ void Driver::Perform(const StopAgent& effect, const std::string& /*reason*/) {
   v1::AgentOrder order;
   order.mutable_stop_agent();
   service_.Send(host, std::move(order));
+  if (!agent.greeted) {
+    // It has no workers. A remote shell may hang before it has started anything.
+    if (agent.kind == AgentKind::kLocal) {
+      starter_.EndInput(host);
+    } else {
+      starter_.Kill(host);
+    }
+  }
   const bool unreachable = agent.greeted && !agent.connected;
   agent.stop_timer = loop_.After(unreachable ? kUnreachablePatience : kStopPatience, [=, this] {
     starter_.EndInput(host);

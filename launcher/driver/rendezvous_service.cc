@@ -46,9 +46,15 @@ class RefusedAttach final : public grpc::ServerBidiReactor<v1::AgentReport, v1::
   void OnDone() override { delete this; }
 };
 
+std::string BoundAddress(int listener) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address.storage), &address.size);
+  return ToLiteral(address);
+}
+
 void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);
@@ -142,24 +148,29 @@ Result<std::string> RendezvousService::Listen(
     const std::string& literal,
     PortRange ports,
     const std::shared_ptr<grpc::ServerCredentials>& credentials) {
-  for (uint32_t wanted = ports.first; wanted <= ports.last; ++wanted) {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    SetLimits(builder);
-    builder.AddListeningPort(
-        JoinAddress(literal, static_cast<uint16_t>(wanted)), credentials, &port);
-    auto service = std::make_unique<Service>(*this);
-    builder.RegisterService(service.get());
-    std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-    if (server != nullptr && port != 0) {
-      servers_.push_back({std::move(service), std::move(server)});
-      return JoinAddress(literal, static_cast<uint16_t>(port));
-    }
+  Result<UniqueFd> listener = ListenInRange(literal, ports);
+  if (!listener.ok()) {
+    return Status::Failed("the driver cannot listen at " + literal +
+                          (ports.any() ? "" : " on port " + ToText(ports)) + ": " +
+                          listener.status().message());
   }
-  return Status::Failed(
-      "the driver cannot listen at " + literal +
-      (ports.any() ? ""
-                   : " on port " + ToText(ports) + ": in use, or not allowed; see --port-range"));
+  grpc::ServerBuilder builder;
+  SetLimits(builder);
+  auto service = std::make_unique<Service>(*this);
+  builder.RegisterService(service.get());
+  std::unique_ptr<GrpcListener::Acceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) {
+    return Status::Failed("the driver cannot serve at " + literal);
+  }
+  const std::string address = BoundAddress(listener.value().get());
+  servers_.push_back(
+      {std::move(service),
+       std::move(server),
+       std::make_unique<GrpcListener>(loop_, std::move(listener).value(), std::move(acceptor))});
+  return address;
 }
 
 void RendezvousService::Shutdown() {

@@ -20,6 +20,7 @@
 #include "common/network.h"
 #include "common/status.h"
 #include "launcher/driver/attach_stream.h"
+#include "launcher/driver/grpc_listener.h"
 #include "launcher/driver/output_stream.h"
 #include "launcher/driver/output_writer.h"
 #include "launcher/session/replay_queue.h"
@@ -77,6 +78,7 @@ class RendezvousService {
   struct Server {
     std::unique_ptr<Service> service;
     std::unique_ptr<grpc::Server> server;
+    std::unique_ptr<GrpcListener> listener;  // Destroyed first: it hands connections to the server.
   };
   struct Session {
     std::string id;
