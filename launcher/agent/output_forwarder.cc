@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr const char* kSessionKey = "muster-session";
+constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -143,13 +144,19 @@ OutputForwarder::~OutputForwarder() {
 
 void OutputForwarder::Connect(std::shared_ptr<grpc::Channel> channel) {
   loop_.Post([this, channel = std::move(channel)] {
-    if (dropping_) {
-      return;
-    }
-    stream_.reset();
-    stream_ = std::make_unique<Stream>(*this, channel);
-    stream_->WriteNext();
+    channel_ = channel;
+    Open();
   });
+}
+
+void OutputForwarder::Open() {
+  loop_.Cancel(retry_);
+  if (dropping_) {
+    return;
+  }
+  stream_.reset();
+  stream_ = std::make_unique<Stream>(*this, channel_);
+  stream_->WriteNext();
 }
 
 void OutputForwarder::Add(const OutputOrigin& origin, UniqueFd out, UniqueFd err) {
@@ -277,6 +284,7 @@ void OutputForwarder::OnAcknowledged(uint64_t received) {
   if (!queue_.Acknowledge(received)) {
     return;  // Never sent: not our driver's way, and harmless.
   }
+  trouble_.clear();
   bytes_ = 0;
   for (const v1::OutputChunk& chunk : queue_.unacknowledged()) {
     bytes_ += chunk.lines().size();
@@ -295,11 +303,17 @@ void OutputForwarder::OnStreamDone(bool complete, const std::string& trouble) {
     queue_ = {};
     bytes_ = 0;
   }
-  if (!complete) {
+  if (!complete && trouble_ != trouble) {
+    trouble_ = trouble;  // Once per change: it may be tried for minutes.
     spdlog::log(options_.resumable ? spdlog::level::info : spdlog::level::warn,
                 "output of workers is {}: {}",
                 options_.resumable ? "held back" : "no longer forwarded",
                 trouble);
+  }
+  if (!dropping_) {
+    // The session brings another channel if this one is broken. If only this stream was, nobody
+    // else would notice, and the workers would wait with full pipes.
+    retry_ = loop_.After(kRetryAfter, [this] { Open(); });
   }
   if (flushing_ && dropping_) {
     FinishFlush();

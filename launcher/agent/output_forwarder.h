@@ -4,7 +4,8 @@
 // driver on Agents.ForwardOutput, a stream of its own. A driver that does not take output stops
 // the reading, so that the workers' pipes fill and they block as they would on a terminal; nothing
 // else is delayed. A stream that breaks is followed by another one where the session goes on
-// (across a network), and no line is lost or printed twice; else output is read and dropped from
+// (across a network), over a new channel or after a second over the same one, and no line is lost
+// or printed twice; else output is read and dropped from
 // then on: that ends the forwarding, not the job.
 //
 // Bounds: kOutputBytesMax wait for the driver; a partial line holds at most kLineBytesMax.
@@ -76,6 +77,7 @@ class OutputForwarder {
   };
   enum class ReadResult : uint8_t { kMore, kNothingNow, kEnd };
 
+  void Open();
   void AddSource(Source source);
   void OnReadable(int fd);
   ReadResult ReadOnce(Source& source);
@@ -101,8 +103,11 @@ class OutputForwarder {
   bool dropping_ = false;  // Nobody will take output any more.
   std::function<void()> flushed_;
   ReplayQueue<v1::OutputChunk> queue_;
-  size_t bytes_ = 0;  // In the queue.
+  size_t bytes_ = 0;                        // In the queue.
+  std::shared_ptr<grpc::Channel> channel_;  // gRPC shares channels.
   std::unique_ptr<Stream> stream_;
+  Loop::TimerId retry_;
+  std::string trouble_;  // The last reason why there is no stream.
   std::jthread thread_;  // Runs loop_.
 };
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 #include "common/secret.h"
 #include "common/version.h"
@@ -106,6 +107,9 @@ grpc::Status FakeDriver::ForwardOutput(
   while (true) {
     {
       const MutexLock lock(mutex_);
+      if (std::exchange(break_output_, false)) {
+        return {grpc::StatusCode::RESOURCE_EXHAUSTED, "not now"};
+      }
       while (hold_output_ && !closing_) {
         changed_.Wait(mutex_);
       }
@@ -194,6 +198,11 @@ void FakeDriver::HoldOutput(bool hold) {
   const MutexLock lock(mutex_);
   hold_output_ = hold;
   changed_.NotifyAll();
+}
+
+void FakeDriver::BreakOutput() {
+  const MutexLock lock(mutex_);
+  break_output_ = true;
 }
 
 bool FakeDriver::AwaitOutput(const std::string& text) {

@@ -45,6 +45,8 @@ class FakeDriver final : public v1::Agents::Service {
 
   /// Output is not read until released.
   void HoldOutput(bool hold);
+  /// Ends the stream of output, this one or the next, with an error; later ones are taken.
+  void BreakOutput();
   bool AwaitOutput(const std::string& text);
   std::string output();
   size_t output_bytes();
@@ -72,6 +74,7 @@ class FakeDriver final : public v1::Agents::Service {
   std::vector<v1::OutputChunk> chunks_ MUSTER_GUARDED_BY(mutex_);
   bool attach_ended_ MUSTER_GUARDED_BY(mutex_) = false;
   bool hold_output_ MUSTER_GUARDED_BY(mutex_) = false;
+  bool break_output_ MUSTER_GUARDED_BY(mutex_) = false;
   bool closing_ MUSTER_GUARDED_BY(mutex_) = false;
   std::unique_ptr<grpc::Server> server_;
 };

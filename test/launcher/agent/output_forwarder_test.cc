@@ -18,11 +18,12 @@ constexpr size_t kPipeBytes = 64 * 1024;
 
 struct Setup {
   FakeDriver driver{"secret"};
-  OutputForwarder forwarder{{"secret", "session", "host-a"}};
+  OutputForwarder forwarder;
   Pipe out = MakePipe().value();
   Pipe err = MakePipe().value();
 
-  explicit Setup(int32_t rank = -1) {
+  explicit Setup(int32_t rank = -1, bool resumable = false)
+      : forwarder({"secret", "session", "host-a", resumable}) {
     forwarder.Connect(MakeDriverChannel(driver.address()).value());
     forwarder.Add({{7}, 3, rank}, std::move(out.read), std::move(err.read));
   }
@@ -108,6 +109,20 @@ TEST_CASE("output forwarder stops reading when the driver does not take output")
   setup.driver.HoldOutput(false);
   setup.Flush();
   CHECK(setup.driver.output_bytes() >= written);
+}
+
+// Nobody brings another channel: the session's own stream is well.
+TEST_CASE("output forwarder goes on by itself when its stream alone breaks, if it may") {
+  Setup setup(2, true);
+  setup.Write("before\n");
+  REQUIRE(setup.driver.AwaitOutput("before\n"));
+  setup.driver.BreakOutput();
+  setup.Write("meanwhile\n");
+  REQUIRE(setup.driver.AwaitOutput("meanwhile\n"));
+  setup.Write("after\n");
+  REQUIRE(setup.driver.AwaitOutput("after\n"));
+  setup.Flush();
+  CHECK(setup.driver.output() == "before\nmeanwhile\nafter\n");
 }
 
 TEST_CASE("output forwarder ends a flush at its deadline") {
