@@ -142,9 +142,7 @@ void DriverSession::OnOrder(const v1::AgentOrder& order) {
   if (order.has_summary_ack()) {
     last_answer_ = clock_.Now();
     lease_.SummaryAcknowledged(order.summary_ack().sequence());
-    if (options_.remote && callbacks_.leased && grace_ != Duration::max()) {
-      callbacks_.leased(lease_.renewed() + grace_);
-    }
+    TellLease();
     if (!reports_.Acknowledge(order.summary_ack().reports_received())) {
       Break("the driver has reports that never were");
     }
@@ -182,6 +180,7 @@ void DriverSession::OnAttached() {
   back_off_ = kFirstBackOff;
   last_answer_ = clock_.Now();
   lease_.Renew(hello_sent_);  // The driver, too, counts from the hello, which it answers.
+  TellLease();
   prober_.reset();
   candidates_.clear();
   if (own_address_.empty()) {
@@ -284,6 +283,12 @@ void DriverSession::SendSummary(v1::AgentSummary summary) {
   v1::AgentReport report;
   *report.mutable_summary() = std::move(summary);
   link_->Send(std::move(report));
+}
+
+void DriverSession::TellLease() {
+  if (options_.remote && callbacks_.leased && grace_ != Duration::max()) {
+    callbacks_.leased(lease_.renewed() + grace_);
+  }
 }
 
 void DriverSession::CheckLease() {

@@ -82,6 +82,7 @@ class DriverSession {
   void OnAttached();
   void OnLinkBroken(const Status& status);
   void Break(const std::string& why);
+  void TellLease();
   void CheckLease();
   void End(const Status& status);
   void RetireLink();

@@ -31,7 +31,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kBootstrapDeadline{10'000};
 constexpr Duration kAgentDeadline = std::chrono::seconds(1);
-constexpr int kLeaseLookMilliseconds = 500;
+// Together less than the second by which the driver waits longer than the agent.
+constexpr Duration kLeaseMargin = std::chrono::milliseconds(500);
+constexpr int kLeaseLookMilliseconds = 250;
 constexpr int kExitUsage = 2;
 
 // Ctrl-C at the driver's terminal and broken pipes end no agent. Blocked signals are read from a
@@ -158,7 +160,7 @@ bool Reaper::Step() {
 // The agent proper ends by itself then, unless it is stopped or hangs.
 bool Reaper::LeaseIsOver() const {
   const std::optional<Instant> end = lease_.Read();
-  return end && BootClock().Now() > *end + kAgentDeadline;
+  return end && BootClock().Now() > *end + kLeaseMargin;
 }
 
 void Reaper::OnSignals() {
