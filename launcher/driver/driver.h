@@ -73,8 +73,7 @@ class Driver final : private AgentListener {
   void WarnOnce(const std::string& message);
 
   // AgentListener
-  std::optional<std::string> OnAgentHello(const HostId& host,
-                                          const v1::AgentHello& hello) override;
+  std::optional<std::string> OnAgentHello(const HostId& host, const v1::AgentHello& hello) override;
   void OnAgentAttached(const HostId& host, const v1::AgentHello& hello) override;
   void OnAgentResumed(const HostId& host) override;
   void OnAgentSummary(const HostId& host) override;
@@ -150,10 +149,11 @@ class Driver final : private AgentListener {
   // By such a literal: local agents whose workers do not all listen there yet.
   std::map<std::string, std::set<HostId>> opening_;
   std::map<HostId, std::string> held_back_;  // Attached; waits for that literal.
-  std::map<Incarnation, SlotId> workers_;  // Not yet exited.
+  std::map<Incarnation, SlotId> workers_;    // Not yet exited.
   std::set<Incarnation> refused_;
   std::map<TimerKey, Loop::TimerId> timers_;
-  std::vector<std::jthread> sweepers_;  // One per lost agent; each ends within seconds.
+  std::map<uint64_t, std::jthread> sweepers_;  // One per lost agent; each ends within seconds.
+  uint64_t last_sweeper_ = 0;
   std::optional<discovery::HostList> last_list_;
   std::set<std::string> warned_;
   Instant last_tick_;

@@ -283,7 +283,9 @@ void Driver::OnAgentReport(const HostId& host, const v1::AgentReport& report) {
     WarnOnce("host " + host.value + ": its agent speaks of workers of other hosts; not believed");
     return;
   }
-  if (subject && refused_.contains(*subject) && !report.has_worker_exited()) {
+  // Either of these gives its slot back, whatever became of it.
+  const bool over = report.has_worker_exited() || report.has_spawn_failed();
+  if (subject && refused_.contains(*subject) && !over) {
     return;
   }
   if (report.has_worker_exited() && subject) {
@@ -293,7 +295,7 @@ void Driver::OnAgentReport(const HostId& host, const v1::AgentReport& report) {
                   {"code", report.worker_exited().code()},
                   {"signal", report.worker_exited().signal()}});
   }
-  if (worker != workers_.end() && (report.has_worker_exited() || report.has_spawn_failed())) {
+  if (worker != workers_.end() && over) {
     workers_.erase(worker);
   }
   if (const std::optional<Event> event = ToEvent(report, host)) {
@@ -384,11 +386,15 @@ void Driver::OnAgentOver(const HostId& host, const Agent& agent) {
 // away, so that is done here before the host's slots are used again. It reads all of /proc, hence
 // not on the loop thread.
 void Driver::SweepHost(const HostId& host, const std::string& evidence) {
-  sweepers_.emplace_back([this, host, evidence] {
+  const uint64_t number = ++last_sweeper_;
+  sweepers_[number] = std::jthread([this, number, host, evidence] {
     if (!Sweep({job_id_, host.value, false}, kSweepPatience)) {
       spdlog::error("host {}: processes of the lost agent's workers are still there", host.value);
     }
-    loop_.Post([this, host, evidence] { Apply(AgentLost{host, evidence}); });
+    loop_.Post([this, number, host, evidence] {
+      sweepers_.erase(number);  // It ends with this.
+      Apply(AgentLost{host, evidence});
+    });
   });
 }
 
