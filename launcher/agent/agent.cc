@@ -77,6 +77,7 @@ Status Agent::Start() {
   hello.set_pid(static_cast<uint64_t>(::getpid()));
   hello.set_boot_id(BootId());
   hello.set_slots(options_.slots);
+  hello.set_start(options_.start);
   driver_.Start(std::move(hello));
   After(kSummaryInterval, [this] { SendSummary(); });
   return Status::Ok();

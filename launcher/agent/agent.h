@@ -35,6 +35,7 @@ struct AgentOptions {
   std::string host;
   std::string job;
   std::string directory;  // Of the sockets; exists, mode 0700.
+  std::string start;      // AgentBootstrap.start.
   uint32_t slots = 0;     // What an agent that dials in offers; else 0.
 };
 

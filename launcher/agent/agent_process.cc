@@ -65,8 +65,11 @@ class AgentProcess {
     }
     agent_ = std::make_unique<Agent>(
         loop_,
-        AgentOptions{
-            bootstrap_.host(), bootstrap_.job_id(), directory_, dial_in_ ? dial_in_->slots : 0},
+        AgentOptions{bootstrap_.host(),
+                     bootstrap_.job_id(),
+                     directory_,
+                     bootstrap_.start(),
+                     dial_in_ ? dial_in_->slots : 0},
         std::move(driver).value(),
         Agent::Callbacks{[this] { loop_.Stop(); },
                          [this](const Status& status) { OnAbandoned(status); },

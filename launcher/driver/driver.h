@@ -57,6 +57,7 @@ class Driver final : private AgentListener {
     bool start_again = false;  // StartAgent came while the old one was ending.
     bool suspected = false;
     bool lost = false;  // Its lease is over; only its remote shell is still to end.
+    std::string start;  // AgentBootstrap.start.
     std::string boot_id;
     std::optional<AgentStarter::Ended> ended;  // Its first process, or the remote shell.
     Instant last_heard;                        // Of the loop's clock.

@@ -11,6 +11,7 @@
 
 #include "common/log.h"
 #include "common/process.h"
+#include "common/secret.h"
 #include "common/version.h"
 #include "launcher/agent/process_scan.h"
 #include "launcher/driver/convert.h"
@@ -35,6 +36,7 @@ constexpr Duration kSuspectAfter = seconds(2);
 constexpr Duration kSilentTooAfter = seconds(1);
 // The driver's lease ends later than the agent's own.
 constexpr Duration kDriverLeaseMargin = seconds(1);
+constexpr size_t kStartBytes = 8;
 constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
 
@@ -141,7 +143,9 @@ void Driver::Perform(const StartAgent& effect, const std::string& /*reason*/) {
 
 Result<v1::AgentBootstrap> Driver::MakeBootstrap(const HostId& host, AgentStarter::Place place) {
   const bool remote = place == AgentStarter::Place::kRemote;
-  agents_.at(host).kind = remote ? AgentKind::kRemote : AgentKind::kLocal;
+  Agent& agent = agents_.at(host);
+  agent.kind = remote ? AgentKind::kRemote : AgentKind::kLocal;
+  agent.start = RandomHex(kStartBytes);
   v1::AgentBootstrap bootstrap;
   bootstrap.set_host(host.value);
   bootstrap.set_job_id(job_id_);
@@ -149,6 +153,7 @@ Result<v1::AgentBootstrap> Driver::MakeBootstrap(const HostId& host, AgentStarte
   bootstrap.set_log_level(options_.log_level);
   bootstrap.set_protocol(kProtocolVersion);
   bootstrap.set_remote(remote);
+  bootstrap.set_start(agent.start);
   if (!remote) {
     bootstrap.add_driver()->set_literal(service_.address());
     return bootstrap;
@@ -191,7 +196,7 @@ std::optional<std::string> Driver::OnAgentHello(const HostId& host, const v1::Ag
   }
   if (hello.slots() == 0) {
     const bool awaited = it != agents_.end() && !it->second.greeted && !it->second.lost &&
-                         it->second.kind != AgentKind::kJoined;
+                         it->second.kind != AgentKind::kJoined && hello.start() == it->second.start;
     return awaited ? std::nullopt : std::optional<std::string>("this host has no part in the job");
   }
   if (dialled_in_ == nullptr) {
