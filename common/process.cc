@@ -141,6 +141,12 @@ void SetLimits(const SpawnOptions& options) {
   }
 }
 
+// What the child tells if it cannot execute.
+struct StartTrouble {
+  int error = 0;
+  bool in_directory = true;  // False: the directory was the trouble.
+};
+
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   if (plan.options->new_session) {
     setsid();
@@ -160,9 +166,11 @@ void SetLimits(const SpawnOptions& options) {
   }
   CloseTheRest(plan);
   SetLimits(*plan.options);
+  bool in_directory = true;
   if (error == 0 && !plan.options->directory.empty() &&
       chdir(plan.options->directory.c_str()) != 0) {
     error = errno;
+    in_directory = false;
   }
   if (error == 0) {
     error = ENOENT;
@@ -176,7 +184,8 @@ void SetLimits(const SpawnOptions& options) {
       }
     }
   }
-  [[maybe_unused]] const ssize_t size = write(plan.report_fd, &error, sizeof error);
+  const StartTrouble trouble{error, in_directory};
+  [[maybe_unused]] const ssize_t size = write(plan.report_fd, &trouble, sizeof trouble);
   _exit(127);
 }
 
@@ -223,14 +232,18 @@ Result<SpawnedProcess> Spawn(const SpawnOptions& options) {
     ::setpgid(pid, pid);  // Also here: a signal to the group may be sent before the child ran.
   }
   report.value().write.Reset();
-  int error = 0;
+  StartTrouble trouble;
   ssize_t size = 0;
   do {
-    size = ::read(report.value().read.get(), &error, sizeof error);
+    size = ::read(report.value().read.get(), &trouble, sizeof trouble);
   } while (size < 0 && errno == EINTR);
-  if (size == sizeof error) {
+  if (size == sizeof trouble) {
     ::waitpid(pid, nullptr, 0);
-    return Status::Failed("cannot run " + options.argv.front() + ": " + strerror(error));
+    const std::string where = options.directory.empty() ? "" : " in " + options.directory;
+    return Status::Failed((trouble.in_directory
+                               ? "cannot run " + options.argv.front() + where
+                               : "cannot change to the directory " + options.directory) +
+                          ": " + ErrorText(trouble.error));
   }
   return SpawnedProcess{pid, OpenPidfd(pid)};
 }

@@ -136,11 +136,23 @@ class AgentProcess {
       loop_.Watch(STDIN_FILENO, EPOLLRDHUP, [this](uint32_t) {
         EndEverything(spdlog::level::info, "the driver is gone");
       });
+    } else if (!dial_in_) {
+      loop_.Watch(STDIN_FILENO, EPOLLRDHUP, [this](uint32_t) { OnShellGone(); });
     }
     loop_.Watch(reaper_.get(), EPOLLIN, [this](uint32_t) {
       reaper_gone_ = true;
       EndEverything(spdlog::level::warn, "the first process of this agent is gone");
     });
+  }
+
+  // Once the driver has taken this agent in, only the lease counts. Before, the driver has no use
+  // for it any more, or is gone.
+  void OnShellGone() {
+    loop_.Unwatch(STDIN_FILENO);
+    if (!agent_->welcomed()) {
+      spdlog::info("the remote shell is gone before the driver has taken this agent in");
+      ::_exit(kExitAbandoned);
+    }
   }
 
   // Everything at once: no destructor of ours or of gRPC's may delay it. A reaper that is stopped

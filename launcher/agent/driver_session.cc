@@ -39,6 +39,9 @@ void DriverSession::Start(v1::AgentHello hello) {
   hello_ = std::move(hello);
   hello_.set_session(id_);
   give_up_ = clock_.Now() + options_.patience;
+  if (options_.remote && callbacks_.leased) {
+    callbacks_.leased(give_up_ + kOpenDeadline);
+  }
   if (options_.remote) {
     Search();
   } else {
@@ -283,6 +286,11 @@ void DriverSession::SendSummary(v1::AgentSummary summary) {
   v1::AgentReport report;
   *report.mutable_summary() = std::move(summary);
   link_->Send(std::move(report));
+}
+
+void DriverSession::SetGrace(Duration grace) {
+  grace_ = grace;
+  TellLease();
 }
 
 void DriverSession::TellLease() {

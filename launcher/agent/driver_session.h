@@ -62,7 +62,7 @@ class DriverSession {
   /// To be called every 200 ms: it also drives the lease.
   void SendSummary(v1::AgentSummary summary);
   /// The length of the lease, from the welcome.
-  void SetGrace(Duration grace) { grace_ = grace; }
+  void SetGrace(Duration grace);
   /// Ends the session after all reports so far.
   void Finish();
 

@@ -33,8 +33,7 @@ class OutputForwarder::Stream final
       : owner_(owner), stub_(v1::Agents::NewStub(std::move(channel))) {
     context_.AddMetadata(kSecretKey, owner.options_.secret);
     context_.AddMetadata(kSessionKey, owner.options_.session);
-    const std::deque<v1::OutputChunk>& waiting = owner.queue_.unacknowledged();
-    next_ = waiting.empty() ? owner.queue_.last() + 1 : waiting.front().sequence();
+    next_ = owner.queue_.first();
     stub_->async()->ForwardOutput(&context_, this);
     AddHold();
     StartRead(&ack_);
@@ -52,6 +51,8 @@ class OutputForwarder::Stream final
     if (writing_ || broken_ || closed_) {
       return;
     }
+    // What an earlier stream brought may be acknowledged on this one before it is sent again.
+    next_ = std::max(next_, owner_.queue_.first());
     if (const v1::OutputChunk* chunk = owner_.queue_.Find(next_)) {
       writing_ = true;
       ++next_;

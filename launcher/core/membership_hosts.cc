@@ -401,8 +401,9 @@ std::string Membership::MissingHosts() const {
     }
     text += "; host " + name.value + ": " +
             (host.agent == AgentState::kSuspected ? "its agent is silent"
-             : host.trouble.empty()               ? "its agent has not come up"
-                                                  : host.trouble);
+             : host.trouble.empty() ? "its agent has not come up (can it reach this machine? see "
+                                      "--network-interface and --port-range)"
+                                    : host.trouble);
   }
   return text;
 }

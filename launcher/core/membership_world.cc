@@ -391,7 +391,7 @@ void Membership::On(const WorkerLeft& event) {
     return;
   }
   Update(*worker, [](Worker& w) { w.left = true; });
-  Because(NameOf(*worker) + " has left");
+  Because("the members have come to a commit of world " + std::to_string(event.generation.value));
   todo_.reconsider |= tally_.open == 0;
 }
 

@@ -58,10 +58,14 @@ Status Driver::OpenToNetwork() {
     }
   }
   if (Status listening = service_.StartRoutable(literals, ports); !listening.ok()) {
-    return listening;
+    return options_.accept_agents_port ? Status::Failed("--accept-agents: " + listening.message())
+                                       : listening;
   }
   std::string all;
   for (const std::string& literal : service_.routable_addresses()) {
+    if (IsLoopbackAddress(literal) && service_.routable_addresses().size() > 1) {
+      continue;  // No address for others.
+    }
     all += (all.empty() ? "" : ",") + literal;
   }
   if (options_.accept_agents_port) {

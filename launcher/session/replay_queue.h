@@ -44,6 +44,8 @@ class ReplayQueue {
   /// In order: what is to be sent again on a new connection.
   const std::deque<Message>& unacknowledged() const { return kept_; }
   size_t size() const { return kept_.size(); }
+  /// The number of the oldest one that is kept, or else of the next one.
+  uint64_t first() const { return kept_.empty() ? last_ + 1 : kept_.front().sequence(); }
   uint64_t last() const { return last_; }
 
  private:

@@ -39,8 +39,9 @@ void CutProxy::OnListener() {
   ++connections_;
   for (const int fd : {pair->near.get(), pair->far.get()}) {
     pairs_[fd] = pair;
-    loop_.Watch(fd, swallow_ ? 0U : uint32_t{EPOLLIN}, [this, fd](uint32_t) { Pump(fd); });
+    loop_.Watch(fd, EPOLLIN, [this, fd](uint32_t) { Pump(fd); });
   }
+  SwallowNow();
 }
 
 void CutProxy::Pump(int from) {
@@ -76,12 +77,27 @@ void CutProxy::Swallow(bool swallow) {
   std::promise<void> done;
   loop_.Post([&] {
     swallow_ = swallow;
-    for (const auto& [fd, pair] : pairs_) {
-      loop_.Modify(fd, swallow ? 0U : uint32_t{EPOLLIN});
-    }
+    SwallowNow();
     done.set_value();
   });
   done.get_future().wait();
+}
+
+void CutProxy::SwallowAnswers(bool swallow) {
+  std::promise<void> done;
+  loop_.Post([&] {
+    swallow_answers_ = swallow;
+    SwallowNow();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+void CutProxy::SwallowNow() {
+  for (const auto& [fd, pair] : pairs_) {
+    const bool silent = swallow_ || (swallow_answers_ && fd == pair->far.get());
+    loop_.Modify(fd, silent ? 0U : uint32_t{EPOLLIN});
+  }
 }
 
 }  // namespace muster::test

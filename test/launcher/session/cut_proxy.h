@@ -27,12 +27,15 @@ class CutProxy {
   void Cut();
   /// From now on nothing passes, in either direction, on old and new connections alike.
   void Swallow(bool swallow);
+  /// Nothing comes back from the target.
+  void SwallowAnswers(bool swallow);
 
  private:
   struct Pair {
     UniqueFd near;
     UniqueFd far;
   };
+  void SwallowNow();
   void OnListener();
   void Pump(int from);
   void Close(int fd);
@@ -43,6 +46,7 @@ class CutProxy {
   Loop loop_;
   std::map<int, std::shared_ptr<Pair>> pairs_;  // By each of their descriptors.
   bool swallow_ = false;
+  bool swallow_answers_ = false;
   std::atomic<int> connections_ = 0;
   std::jthread thread_;
 };

@@ -21,7 +21,9 @@ TEST_CASE("a replay queue keeps what is not acknowledged, in order") {
   for (int i = 1; i <= 5; ++i) {
     CHECK(queue.Push({0, i}).number == static_cast<uint64_t>(i));
   }
+  CHECK(queue.first() == 1);
   REQUIRE(queue.Acknowledge(3));
+  CHECK(queue.first() == 4);
   REQUIRE(queue.size() == 2);
   CHECK(queue.unacknowledged()[0].content == 4);
   CHECK(queue.unacknowledged()[1].content == 5);
@@ -33,6 +35,7 @@ TEST_CASE("a replay queue keeps what is not acknowledged, in order") {
   CHECK(queue.size() == 2);
   REQUIRE(queue.Acknowledge(5));
   CHECK(queue.size() == 0);
+  CHECK(queue.first() == 6);
   CHECK(queue.Push({0, 6}).number == 6);
 }
 

@@ -251,40 +251,75 @@ TEST_CASE("a session goes on over a link that breaks again and again, and loses 
   CHECK_FALSE(agent.ended);
 }
 
-TEST_CASE("lines of workers are printed once and in order, though the link breaks") {
-  const Pipe console = MakePipe().value();
-  std::string printed;
-  OutputWriter::Options options;
-  options.stdout_fd = console.write.get();
-  DriverSide driver(options);
-  REQUIRE(driver.StartOutput().ok());
-  test::CutProxy proxy(driver.address());
-  OutputForwarder forwarder({kSecret, "the session", kHost.value, true});
+// A worker's output on its way to a console that the test reads.
+struct OutputPath {
+  Pipe console = MakePipe().value();
+  DriverSide driver{[this] {
+    OutputWriter::Options options;
+    options.stdout_fd = console.write.get();
+    return options;
+  }()};
+  test::CutProxy proxy{driver.address()};
+  OutputForwarder forwarder{{kSecret, "the session", kHost.value, true}};
   Pipe out = MakePipe().value();
   Pipe err = MakePipe().value();
-  forwarder.Add({{7}, 0, 3}, std::move(out.read), std::move(err.read));
-  const auto channel = [&] { return MakeRemoteDriverChannel(proxy.address(), kSecret).value(); };
-  forwarder.Connect(channel());
   std::string expected;
-  for (int i = 0; i < 400; ++i) {
-    const std::string line = "line " + std::to_string(i) + "\n";
+  std::string printed;
+
+  OutputPath() {
+    REQUIRE(driver.StartOutput().ok());
+    forwarder.Add({{7}, 0, 3}, std::move(out.read), std::move(err.read));
+    Connect();
+  }
+  ~OutputPath() { driver.FinishOutput(); }
+  void Connect() { forwarder.Connect(MakeRemoteDriverChannel(proxy.address(), kSecret).value()); }
+  void Write(int number) {
+    const std::string line = "line " + std::to_string(number) + "\n";
     REQUIRE(::write(out.write.get(), line.data(), line.size()) ==
             static_cast<ssize_t>(line.size()));
     expected += "[3]<stdout>:" + line;
+  }
+  void AwaitAll() {
+    while (printed.size() < expected.size()) {
+      pollfd readable{console.read.get(), POLLIN, 0};
+      REQUIRE(::poll(&readable, 1, 20'000) == 1);
+      std::array<char, 4096> bytes;
+      const ssize_t got = ::read(console.read.get(), bytes.data(), bytes.size());
+      REQUIRE(got > 0);
+      printed.append(bytes.data(), static_cast<size_t>(got));
+    }
+    CHECK(printed == expected);
+  }
+};
+
+TEST_CASE("lines of workers are printed once and in order, though the link breaks") {
+  OutputPath path;
+  for (int i = 0; i < 400; ++i) {
+    path.Write(i);
     if (i % 50 == 25) {
-      proxy.Cut();
-      forwarder.Connect(channel());
+      path.proxy.Cut();
+      path.Connect();
     }
   }
-  out.write.Reset();
-  while (printed.size() < expected.size()) {
-    pollfd readable{console.read.get(), POLLIN, 0};
-    REQUIRE(::poll(&readable, 1, 20'000) == 1);
-    std::array<char, 4096> bytes;
-    printed.append(bytes.data(), ::read(console.read.get(), bytes.data(), bytes.size()));
+  path.AwaitAll();
+}
+
+TEST_CASE("lines go on after a break that has swallowed their acknowledgements") {
+  OutputPath path;
+  path.Write(0);
+  path.AwaitAll();
+  path.proxy.SwallowAnswers(true);
+  for (int i = 1; i <= 20; ++i) {
+    path.Write(i);
+    path.AwaitAll();  // So each is a chunk of its own, and has arrived.
   }
-  CHECK(printed == expected);
-  driver.FinishOutput();
+  path.proxy.SwallowAnswers(false);
+  path.proxy.Cut();
+  path.Connect();
+  for (int i = 21; i <= 40; ++i) {
+    path.Write(i);
+  }
+  path.AwaitAll();
 }
 
 TEST_CASE("a session finds another way when the link swallows everything") {
