@@ -2,6 +2,7 @@
 itself with its lease, and takes part again only as somebody new, or within the lease as who it was.
 """
 
+import re
 import signal
 import time
 import unittest
@@ -170,6 +171,27 @@ class HealedWithinTheLease(CutsTest):
         self.assertEqual([self.agent(job, host) for host in self.network.hosts], agents)
         self.finish(job)
 
+    def test_every_line_is_printed_once(self):
+        # A program that calls no init(): no collective can end by the cut.
+        script = ('i=0; while [ ! -e "${HOSTS%hosts}go" ]; do echo "R$HOROVOD_RANK-$i."; i=$((i+1)); '
+                  'sleep 0.02; done; echo "R$HOROVOD_RANK-ends-$i."')
+        job = self.job(np=2, args=["-H", "nodea:1,nodeb:1", "--driver-grace", LONG_LEASE_S],
+                       command=["sh", "-c", script], elastic=False)
+        job.wait_for(lambda: "R1-20." in job.stdout(), "the first lines")
+        self.network.black_hole("nodeb")
+        self.wait_seconds(job, 3)
+        self.network.heal("nodeb")
+        job.wait_for(lambda: "is attached again" in job.stderr(), "the return of the agent")
+        printed = len(re.findall(r"R1-\d+\.", job.stdout()))
+        job.wait_for(lambda: len(re.findall(r"R1-\d+\.", job.stdout())) > printed + 100,
+                     "more lines after the return")
+        job.let_go()
+        self.assertEqual(job.wait_exit(), 0, job.report())
+        for rank in (0, 1):
+            numbers = [int(n) for n in re.findall(rf"R{rank}-(\d+)\.", job.stdout())]
+            count = int(re.search(rf"R{rank}-ends-(\d+)\.", job.stdout())[1])
+            self.assertEqual(numbers, list(range(count)))
+
     def check_reattached(self, host):
         job = self.start_training(lease=LONG_LEASE_S, cooldown=COMES_BACK)
         survivors = self.pids_on(job, set(self.network.hosts) - {host})
@@ -297,7 +319,8 @@ class Frozen(CutsTest):
         self.finish(job)
 
     def test_beyond_the_lease_it_is_ended_though_nobody_wakes_it(self):
-        job = self.start_training(cooldown=COMES_BACK)
+        job = self.start(cooldown=COMES_BACK)
+        job.wait_size(3)  # At once: its lease has hardly begun.
         lost = self.pids_on(job, {"nodeb"})
         agent = self.agent(job, "nodeb")
         job.kill(agent, signal.SIGSTOP)
