@@ -161,10 +161,9 @@ class RemoteAgent {
   bool reaped_ = false;
 };
 
-TEST_CASE("remote agent goes on when its remote shell is gone, with a hang-up") {
+TEST_CASE("remote agent goes on when its remote shell hangs up and takes no output any more") {
   RemoteAgent agent;
   agent.Start();
-  agent.input.Reset();
   agent.out.Reset();
   agent.err.Reset();
   for (const int signal : {SIGHUP, SIGPIPE, SIGINT}) {
@@ -175,6 +174,14 @@ TEST_CASE("remote agent goes on when its remote shell is gone, with a hang-up") 
   CHECK_FALSE(EndsInAWhile(agent.proper));
   Signal(agent.proper, SIGKILL);
   CHECK(agent.AwaitExit() == 137);
+}
+
+TEST_CASE("remote agent ends with its remote shell as long as no driver has taken it in") {
+  RemoteAgent agent;
+  agent.Start();
+  agent.input.Reset();
+  CHECK(agent.AwaitExit() == 1);
+  CHECK(ReadAll(agent.out) == std::string(kFarewell) + "\n");
 }
 
 TEST_CASE("remote agent leaves no process alone in the remote shell's session or group") {
