@@ -16,6 +16,8 @@
 namespace muster::worker {
 namespace {
 
+// A member that takes longer may be let go, and this process may get no CPU for that long.
+constexpr Duration kInTime = std::chrono::milliseconds(100);
 constexpr size_t kClientsMax = 16;
 constexpr int kStepsMax = 64;
 constexpr uint32_t kOwnRank = 0;
@@ -92,19 +94,24 @@ class Play {
     }
     honest_ = LinkId{generation_, 1, kOwnRank, LinkKind::kControl};
     const HandshakeInitiator initiator("key", *honest_, FreshNonce());
+    const Instant began = loop_.Now();
     const PrivateFd fd = Connect(acceptor_.addresses()[0]);
     const std::string hello = initiator.Hello();
     WriteSome(fd.get(), hello.data(), hello.size());
     fuzz::TakeTurns(loop_, 2);
     std::string answer(HandshakeInitiator::kAnswerBytes, '\0');
     const ssize_t got = ReadSome(fd.get(), answer.data(), answer.size());
+    if (loop_.Now() - began > kInTime) {
+      return honest_.reset();
+    }
     MUSTER_CHECK_EQ(got, static_cast<ssize_t>(answer.size()));
     const Result<std::string> proof = initiator.Finish(answer);
     MUSTER_CHECK(proof.ok(), proof.status().message());
     const size_t before = links_.size();
     WriteSome(fd.get(), proof.value().data(), proof.value().size());
     fuzz::TakeTurns(loop_, 2);
-    MUSTER_CHECK_EQ(links_.size(), before + 1);  // Whatever the strangers do.
+    const bool in_time = loop_.Now() - began < kInTime;
+    MUSTER_CHECK(!in_time || links_.size() == before + 1, "whatever the strangers do");
     honest_.reset();
   }
 
