@@ -121,7 +121,10 @@ grpc::Status FakeDriver::ForwardOutput(
     ack.set_received(chunk.sequence());
     stream->Write(ack);
     const MutexLock lock(mutex_);
-    chunks_.push_back(chunk);
+    if (chunk.sequence() > output_received_) {  // Else it was sent again after a break.
+      output_received_ = chunk.sequence();
+      chunks_.push_back(chunk);
+    }
     changed_.NotifyAll();
   }
 }

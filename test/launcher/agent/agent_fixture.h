@@ -69,6 +69,7 @@ class FakeDriver final : public v1::Agents::Service {
   grpc::ServerReaderWriter<v1::AgentOrder, v1::AgentReport>* stream_ MUSTER_GUARDED_BY(mutex_) =
       nullptr;
   uint64_t orders_sent_ MUSTER_GUARDED_BY(mutex_) = 0;
+  uint64_t output_received_ MUSTER_GUARDED_BY(mutex_) = 0;  // The last chunk's number.
   std::vector<v1::AgentReport> all_ MUSTER_GUARDED_BY(mutex_);
   std::vector<v1::AgentReport> fresh_ MUSTER_GUARDED_BY(mutex_);
   std::vector<v1::OutputChunk> chunks_ MUSTER_GUARDED_BY(mutex_);
