@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/security/credentials.h"
+#include "launcher/session/metadata.h"
 
 namespace muster::launcher {
 namespace {

@@ -21,8 +21,6 @@
 
 namespace muster::launcher {
 
-inline constexpr const char* kSecretKey = "muster-secret";  // Metadata of every call.
-
 /// A channel to a driver on this machine. A literal: no proxy and no name look-up, and no
 /// keepalive, which would take a stopped driver for a dead one.
 Result<std::shared_ptr<grpc::Channel>> MakeDriverChannel(const std::string& literal);

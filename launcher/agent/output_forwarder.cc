@@ -12,14 +12,13 @@
 #include <future>
 
 #include "common/log.h"
-#include "launcher/agent/driver_link.h"
+#include "launcher/session/metadata.h"
 #include "muster/v1/agents.grpc.pb.h"
 
 namespace muster::launcher {
 namespace {
 
 constexpr size_t kReadBytes = 64 * 1024;
-constexpr const char* kSessionKey = "muster-session";
 constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
 }  // namespace

@@ -5,8 +5,8 @@
 // the reading, so that the workers' pipes fill and they block as they would on a terminal; nothing
 // else is delayed. A stream that breaks is followed by another one where the session goes on
 // (across a network), over a new channel or after a second over the same one, and no line is lost
-// or printed twice; else output is read and dropped from
-// then on: that ends the forwarding, not the job.
+// or printed twice; else output is read and dropped from then on: that ends the forwarding, not the
+// job.
 //
 // Bounds: kOutputBytesMax wait for the driver; a partial line holds at most kLineBytesMax.
 // Threads: a loop thread of its own. All methods from any thread; `done` is called on that thread.

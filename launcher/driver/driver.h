@@ -90,6 +90,7 @@ class Driver final : private AgentListener {
   void HeardOf(const HostId& host, Agent& agent);
   void CheckAgentOver(const HostId& host);
   void OnAgentOver(const HostId& host, const Agent& agent);
+  void ForgetAgent(const HostId& host);
   void SweepHost(const HostId& host, const std::string& evidence);
   void SuspectSilentAgents(Instant now);
   void EndLeases();

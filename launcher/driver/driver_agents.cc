@@ -359,6 +359,14 @@ void Driver::CheckAgentOver(const HostId& host) {
   }
 }
 
+// Its session and its workers; not its process.
+void Driver::ForgetAgent(const HostId& host) {
+  service_.Forget(host);
+  held_back_.erase(host);
+  StopAwaitingListeners(host);
+  std::erase_if(workers_, [&](const auto& entry) { return entry.second.host == host; });
+}
+
 void Driver::OnAgentOver(const HostId& host, const Agent& agent) {
   if (!agent.greeted && !agent.stopping) {
     OnAgentNotStarted(host, AgentStarter::Describe(*agent.ended), IsUnreachable(*agent.ended));
@@ -366,10 +374,7 @@ void Driver::OnAgentOver(const HostId& host, const Agent& agent) {
   }
   loop_.Cancel(agent.stop_timer);
   agents_.erase(host);
-  service_.Forget(host);
-  held_back_.erase(host);
-  StopAwaitingListeners(host);
-  std::erase_if(workers_, [&](const auto& entry) { return entry.second.host == host; });
+  ForgetAgent(host);
   if (agent.kind == AgentKind::kJoined && dialled_in_ != nullptr) {
     dialled_in_->Left(host);
   }
@@ -442,14 +447,15 @@ void Driver::EndLeases() {
 
 // The session is closed for good. What is left of a remote shell ends on its own time.
 void Driver::LoseAgent(const HostId& host, const std::string& evidence) {
-  Agent& agent = agents_.at(host);
+  const auto it = agents_.find(host);
+  if (it == agents_.end()) {
+    return;  // The loss of another one has ended the job.
+  }
+  Agent& agent = it->second;
   agent.lost = true;
   agent.connected = false;
   const bool stopping = agent.stopping;
-  service_.Forget(host);
-  held_back_.erase(host);
-  StopAwaitingListeners(host);
-  std::erase_if(workers_, [&](const auto& entry) { return entry.second.host == host; });
+  ForgetAgent(host);
   if (starter_.Has(host)) {
     starter_.Kill(host);
   } else {

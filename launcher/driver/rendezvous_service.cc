@@ -8,14 +8,13 @@
 #include "common/version.h"
 #include "discovery/host_list.h"
 #include "launcher/security/credentials.h"
+#include "launcher/session/metadata.h"
 
 namespace muster::launcher {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kSecretKey = "muster-secret";
-constexpr const char* kSessionKey = "muster-session";
 constexpr int kMessageBytesMax = 4 << 20;
 constexpr int kMetadataBytesMax = 8 << 10;
 // TLS and HTTP/2 together; after it a client that says nothing costs nothing any more.

@@ -60,7 +60,7 @@ class RendezvousService {
   const std::string& address() const { return address_; }
 
   /// Listens at these literals (without port) too, over TLS, for agents across a network. Succeeds
-  /// if one of them can be had. `port` fixes the port; else one of `ports`.
+  /// if one of them can be had.
   Status StartRoutable(const std::vector<std::string>& literals, PortRange ports);
   /// Literals with port; empty before StartRoutable.
   const std::vector<std::string>& routable_addresses() const { return routable_; }
