@@ -13,20 +13,41 @@
 
 namespace muster::worker {
 
-enum class OpKind : uint8_t { kAllreduce, kAllgather, kBroadcast, kBarrier, kAgreement };
+enum class OpKind : uint8_t {
+  kAllreduce,
+  kAllgather,
+  kBroadcast,
+  kAlltoall,
+  kReducescatter,
+  kBarrier,
+  kAgreement,
+  kJoin,
+  kAddSet,
+  kRemoveSet,
+};
 
-/// Everything about a call that has to be the same on all ranks, except an allgather's first
-/// dimension.
+/// Members of a group are executed together or not at all.
+struct GroupKey {
+  std::string name;    // Empty: in no group.
+  uint32_t size = 0;   // Members of the group.
+  uint32_t index = 0;  // This one.
+  bool operator==(const GroupKey&) const = default;
+};
+
+/// Everything about a call that has to be the same on all ranks. Of an allgather and an alltoall
+/// the first dimension may differ; the coordinator keeps it apart.
 struct Signature {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kU8;
   Shape shape;
   int32_t device_kind = 0;
   Op op = Op::kSum;
-  int32_t root = 0;
+  int32_t root = 0;  // Broadcast: rank of the world. RemoveSet: the set.
   double prescale = 1;
   double postscale = 1;
   int32_t set = 0;
+  std::vector<int32_t> ranks;  // AddSet: of the world, growing.
+  GroupKey group;
   bool operator==(const Signature&) const = default;
 };
 
@@ -36,15 +57,20 @@ struct Signature {
 struct FullRequest {
   std::string name;
   Signature signature;
-  bool reusable = false;  // The name will come again: worth an id.
-  bool vote = false;      // Agreement only.
+  std::vector<int64_t> splits;  // Alltoall only: rows for each member of the set, in order.
+  bool reusable = false;        // The name will come again: worth an id.
+  bool vote = false;            // Agreement only.
   std::string objection;  // Not empty: the rank itself found its call wrong, and says why.
+  /// The data itself, where it is small: an allreduce whose requests all bring it is computed by
+  /// the coordinator.
+  std::string small;
   bool operator==(const FullRequest&) const = default;
 };
 
 /// The same call as the last one that the log completed under this id.
 struct KnownRequest {
   uint32_t id = 0;
+  std::string small;  // As above.
   bool operator==(const KnownRequest&) const = default;
 };
 
@@ -53,19 +79,38 @@ using Request = std::variant<FullRequest, KnownRequest>;
 // ---------------------------------------------------------------- coordinator -> all members
 
 /// Names the operation: `name` where the members may not know the id yet; id 0: it has none.
+/// `set`: names are unique within a process set only.
 struct OperationKey {
   uint32_t id = 0;
   std::string name;
+  int32_t set = 0;
   bool operator==(const OperationKey&) const = default;
 };
 
-/// Move the data now. `first_dims`: an allgather's first dimension of each rank.
-struct Execute {
+/// One operation of an Execute.
+struct Item {
   OperationKey key;
-  std::vector<int64_t> first_dims;
+  /// Allgather: the first dimension of each member of the set. Alltoall: their splits, one member
+  /// after another.
+  std::vector<int64_t> dims;
+  /// For members that have joined and never submitted it; absent otherwise.
+  std::vector<Signature> joined;
+  bool operator==(const Item&) const = default;
+};
+/// Move the data now. Several allreduces of one type, reduction, factors and set are one fused
+/// operation; several others are done one after another.
+struct Execute {
+  int32_t set = 0;
+  std::vector<Item> items;
   bool operator==(const Execute&) const = default;
 };
-/// An agreement is complete: the OR of all votes.
+/// The result of a small allreduce, computed from what came with the requests.
+struct SmallResult {
+  OperationKey key;
+  std::string bytes;
+  bool operator==(const SmallResult&) const = default;
+};
+/// An agreement is complete: the OR of all votes. Members that have joined hear of it too.
 struct Agreed {
   OperationKey key;
   bool vote = false;
@@ -75,6 +120,24 @@ struct Agreed {
 struct BarrierPassed {
   OperationKey key;
   bool operator==(const BarrierPassed&) const = default;
+};
+/// All members of the set have joined; nobody is joined any more.
+struct AllJoined {
+  OperationKey key;
+  uint32_t last_rank = 0;  // Of the world: who joined last.
+  bool operator==(const AllJoined&) const = default;
+};
+/// From here on the set exists, on every rank of the world.
+struct SetAdded {
+  OperationKey key;
+  int32_t set = 0;
+  std::vector<int32_t> ranks;
+  bool operator==(const SetAdded&) const = default;
+};
+struct SetRemoved {
+  OperationKey key;
+  int32_t set = 0;
+  bool operator==(const SetRemoved&) const = default;
 };
 /// The call differs between the ranks, or is wrong: InvalidCollective everywhere.
 struct Rejected {
@@ -94,6 +157,15 @@ struct MemberFinished {
   bool operator==(const MemberFinished&) const = default;
 };
 
-using LogEntry = std::variant<Execute, Agreed, BarrierPassed, Rejected, Unserved, MemberFinished>;
+using LogEntry = std::variant<Execute,
+                              SmallResult,
+                              Agreed,
+                              BarrierPassed,
+                              AllJoined,
+                              SetAdded,
+                              SetRemoved,
+                              Rejected,
+                              Unserved,
+                              MemberFinished>;
 
 }  // namespace muster::worker
