@@ -27,7 +27,7 @@ struct RuntimeOptions {
 /// speaks of an agent but is not complete.
 Result<RuntimeOptions> OptionsFromEnvironment();
 
-class EngineRuntime final : public Runtime, private OperationHelper {
+class EngineRuntime final : public Runtime, public OperationHelper {
  public:
   explicit EngineRuntime(RuntimeOptions options);
   ~EngineRuntime() override;
