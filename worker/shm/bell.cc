@@ -31,12 +31,9 @@ Patience PatienceFor(int ranks) {
 
 // The fence orders the caller's change before the look at the state, as the waiter orders the state
 // before its last look at what it waits for: one of the two sees the other.
-void Bell::Ring() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (word_->state.load(std::memory_order_relaxed) == BellState::kAsleep) {
-    word_->rings.fetch_add(1, std::memory_order_seq_cst);
-    ::syscall(SYS_futex, FutexOf(word_->rings), FUTEX_WAKE, 1, nullptr, nullptr, 0);
-  }
+void Bell::WakeUp() {
+  word_->rings.fetch_add(1, std::memory_order_seq_cst);
+  ::syscall(SYS_futex, FutexOf(word_->rings), FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 bool Bell::RingOrCall() {

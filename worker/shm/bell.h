@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "worker/shm/fence.h"
+
 namespace muster::worker {
 
 enum class BellState : uint32_t {
@@ -44,7 +46,16 @@ class Bell {
   explicit Bell(BellWord& word) : word_(&word) {}
 
   /// After a change that the rank may be waiting for: ends its sleep, if it sleeps.
-  void Ring();
+  void Ring() {
+    FullFence();
+    RingAfterFence();
+  }
+  /// The same for a caller that has put a FullFence() behind the change: one for many bells.
+  void RingAfterFence() {
+    if (word_->state.load(std::memory_order_relaxed) == BellState::kAsleep) {
+      WakeUp();
+    }
+  }
   /// The same for a message that must not lie unread: true if nobody is there, and the caller has
   /// to call somebody.
   [[nodiscard]] bool RingOrCall();
@@ -53,7 +64,7 @@ class Bell {
   /// From here on messages call. What came in just before is not called for: look once more.
   void Leave() {
     word_->state.store(BellState::kAway, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    FullFence();
   }
 
   /// Waits until `ready()`, looking as often as `patience` says and then each time it is rung;
@@ -75,7 +86,7 @@ class Bell {
     for (;;) {
       const uint32_t seen = word_->rings.load(std::memory_order_acquire);
       word_->state.store(BellState::kAsleep, std::memory_order_seq_cst);
-      std::atomic_thread_fence(std::memory_order_seq_cst);
+      FullFence();
       const bool done = ready();
       const bool in_time = done || Sleep(seen, deadline);
       word_->state.store(BellState::kAwake, std::memory_order_seq_cst);
@@ -91,6 +102,7 @@ class Bell {
  private:
   static void Pause();
   static void Yield();
+  void WakeUp();
   /// False: the deadline has passed.
   bool Sleep(uint32_t seen, Deadline deadline);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "worker/shm/fence.h"
+
 namespace muster::worker {
 namespace {
 constexpr size_t kHeaderBytes = sizeof(uint32_t);
@@ -61,7 +63,7 @@ bool RingWriter::Flush() {
     // Whoever makes room after this sees that somebody waits for it; room made before is seen here.
     memory_.words->written.store(written_, std::memory_order_release);
     memory_.words->writer_waits.store(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    FullFence();
     const uint64_t read = memory_.words->read.load(std::memory_order_relaxed);
     if (written_ - read >= memory_.bytes) {
       break;
@@ -116,7 +118,7 @@ Result<std::string_view> RingReader::Read() {
 }
 
 bool RingReader::WriterWaits() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  FullFence();
   return memory_.words->writer_waits.load(std::memory_order_relaxed) != 0 &&
          memory_.words->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
 }

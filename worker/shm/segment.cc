@@ -17,6 +17,7 @@ static_assert((kRingBytes & (kRingBytes - 1)) == 0, "positions in a ring are mas
 /// The first page of a member's control area.
 struct ControlPage {
   alignas(64) BellWord bell;
+  alignas(64) char marks[kSegmentMarkBytes];
   RingWords to_first;
   RingWords from_first;
 };
@@ -51,6 +52,10 @@ char* Segment::control(int member) const {
 
 BellWord& Segment::bell(int member) const {
   return reinterpret_cast<ControlPage*>(control(member))->bell;
+}
+
+char* Segment::marks(int member) const {
+  return reinterpret_cast<ControlPage*>(control(member))->marks;
 }
 
 RingMemory Segment::to_first(int member) const {

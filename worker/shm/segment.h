@@ -16,6 +16,9 @@
 
 namespace muster::worker {
 
+/// For the marks of the shared-memory backend.
+inline constexpr size_t kSegmentMarkBytes = 64;
+
 class Segment {
  public:
   /// `members` workers of this host, in order of local rank. The memory may be larger. Forked
@@ -30,6 +33,8 @@ class Segment {
   /// To the first member, who coordinates, and from it.
   RingMemory to_first(int member) const;
   RingMemory from_first(int member) const;
+  /// kSegmentMarkBytes in one cache line of their own, zeroed at first, for the backend.
+  char* marks(int member) const;
   /// kSegmentDataBytes, zeroed at first, for the backend.
   char* data(int member) const;
 
