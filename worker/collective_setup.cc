@@ -48,8 +48,9 @@ WorldBackend MakeWorldBackend(const Place& place,
   if (kind == BackendKind::kShm) {
     return {std::move(local), "shared memory"};
   }
-  return {MakeHierarchicalBackend(
-              place.rank, hosts, std::move(local), MakeGlooBackend(place.rank, std::move(sockets))),
+  return {std::make_unique<HierarchicalBackend>(std::move(local),
+                                                MakeGlooBackend(place.rank, std::move(sockets)),
+                                                std::vector<int>(hosts.begin(), hosts.end())),
           "hierarchical (shared memory inside hosts, gloo between them)"};
 }
 
