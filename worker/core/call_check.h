@@ -43,6 +43,11 @@ std::optional<std::vector<int64_t>> EqualSplits(int64_t rows, size_t members);
 /// negative. `signature`: with any first dimension.
 std::optional<int64_t> TotalRows(const Signature& signature, std::span<const int64_t> rows);
 
+/// The same for an alltoall's splits of all members: the rows that each receives. Nothing, too, if
+/// they are not one row of splits for each member.
+std::optional<std::vector<int64_t>> ReceivedRows(const Signature& signature,
+                                                 std::span<const int64_t> splits);
+
 /// "rank 3", "ranks 0, 1 and 5-9", sorted, cut short after eight runs.
 std::string RankList(std::vector<uint32_t> ranks);
 

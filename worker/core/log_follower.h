@@ -47,18 +47,16 @@ class LogFollower {
  public:
   LogFollower(uint32_t rank, ProcessSets sets);
   ~LogFollower();
-  LogFollower(LogFollower&&) noexcept;
-  LogFollower& operator=(LogFollower&&) noexcept;
 
   /// Begins to follow a call. A number: KnownRequest{it} says it all. 0: the call has to be sent in
-  /// full, as it must be with an objection (`in_full`). kInvalid: nothing to send, the call is
+  /// full, as it must be with an objection (`objected`). kInvalid: nothing to send, the call is
   /// wrong on this rank alone: the name is in flight, the set cannot be used, or the rank has
   /// joined. `ticket` is not kNoTicket. A known call costs one look-up and copies nothing.
   Result<uint32_t> Submit(Ticket ticket,
                           std::string_view name,
                           const Signature& signature,
                           std::span<const int64_t> splits = {},
-                          bool in_full = false);
+                          bool objected = false);
 
   /// Whether Submit would answer with an id, and which.
   std::optional<uint32_t> FindKnown(std::string_view name,
@@ -84,8 +82,5 @@ class LogFollower {
   Ticket join_ticket_ = kNoTicket;
   size_t pending_count_ = 0;
 };
-
-/// The name under which every join is pending.
-inline constexpr const char* kJoinName = "join.noname";
 
 }  // namespace muster::worker

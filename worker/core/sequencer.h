@@ -85,67 +85,71 @@ class Sequencer {
  private:
   struct Operation;
   struct Group;
-  using Name = std::pair<int32_t, std::string>;  // The set, and the name that is unique there.
-  using NameView = std::pair<int32_t, std::string_view>;
-  struct NameLess {
+  using Key = std::pair<int32_t, std::string>;  // The set, and the name that is unique there.
+  using KeyView = std::pair<int32_t, std::string_view>;
+  struct KeyLess {
     using is_transparent = void;
-    bool operator()(const NameView& a, const NameView& b) const { return a < b; }
+    bool operator()(const KeyView& a, const KeyView& b) const { return a < b; }
   };
 
   // Requests.
   Status SubmitKnown(uint32_t rank, KnownRequest request, Instant now);
   Status SubmitFull(uint32_t rank, FullRequest request, Instant now);
-  Status SubmitJoin(uint32_t rank, const FullRequest& request, Instant now);
-  Status Begin(Operation& operation, uint32_t rank, int index, Instant now);
-  Status TakeSmall(Operation& operation,
-                   const Signature& signature,
-                   uint32_t rank,
-                   int index,
-                   std::string bytes);
-  void AddFull(Operation& operation, uint32_t rank, int index, FullRequest request);
   Operation& Find(int32_t set, std::string_view name);
-  void Look(Operation& operation);
+  Status Begin(Operation& operation, uint32_t rank, int index, Instant now);
+  static void AddSmall(Operation& operation, int index, std::string bytes);
+  static void AddFull(Operation& operation, uint32_t rank, size_t index, FullRequest request);
 
-  // Decisions.
+  // Who is waited for.
+  void Look(Operation& operation);
+  bool IsAwaitedFrom(const Operation& operation, size_t index) const;
   bool IsComplete(const Operation& operation) const;
-  bool IsAwaited(const Operation& operation) const;
   bool NeedsFinished(const Operation& operation) const;
-  std::vector<uint32_t> JoinedAndAbsent(const Operation& operation) const;
+  bool IsAwaited(const Operation& operation) const;
+
+  // Decisions. After each of them the operation may be gone.
   void Decide(Operation& operation);
-  std::string FindWrong(Operation& operation);
-  std::string FindUnservable(const Operation& operation, const Signature& signature) const;
-  void Learn(Operation& operation);
+  std::string FindWrong(const Operation& operation) const;
+  std::string FindUnservable(const Operation& operation) const;
+  std::string Learn(Operation& operation);
+  void DropCall(Operation& operation);
   OperationKey KeyFor(Operation& operation);
   void Accept(Operation& operation);
-  void AppendSmall(Operation& operation);
-  void AppendSetChange(Operation& operation);
   DataOperation DataOf(Operation& operation);
+  void AppendSmall(Operation& operation);
   void Reject(Operation& operation, std::string message);
   void Release(Operation& operation);
   void RemoveSet(int32_t set);
 
   // Groups.
-  void EnterGroup(Operation& operation, const GroupKey& key, int index);
-  bool IsGroupReady(const Operation& operation) const;
-  void DecideGroup(Operation& operation, std::string message);
+  Group& FindGroup(const ProcessSets::Set& set, std::string_view name);
+  static void EnterGroup(Operation& operation, Group& group, const GroupKey& key, size_t index);
+  void DecideGroup(Operation& operation, std::string wrong);
+  static std::string Hold(Operation& operation, Group& group);
+  void AcceptGroup(Group& group);
+  void EraseIfUnused(Group& group);
 
-  // Joined and finished ranks.
+  // Ranks that have joined, that have finished, that keep others waiting.
+  Status SubmitJoin(uint32_t rank, const FullRequest& request);
+  void ClearJoined();
   void LookAtAll();
-  void CheckAllJoined();
-  void FailJoin();
+  std::vector<Operation*> PendingInOrder() const;
+  void Drop(Operation& operation);
   bool HasFinished(uint32_t rank) const { return finished_flags_[rank] != 0; }
   std::string FinishedText() const;
-  std::vector<Operation*> PendingInOrder() const;
+  std::vector<uint32_t> MissingRanks(const Operation& operation) const;
+  std::vector<Stall> UnheardMembers(const Group& group, Duration waited) const;
 
   ProcessSets sets_;
   const SequencerOptions options_;
   const SmallReduce small_reduce_;
   LogTail tail_;
 
-  std::map<Name, std::unique_ptr<Operation>, NameLess> operations_;  // Pending, or with an id.
-  std::vector<Operation*> pending_;                                  // In no order.
-  std::vector<Operation*> by_id_;  // Null: of a name that is forgotten.
-  std::map<Name, std::unique_ptr<Group>, NameLess> groups_;
+  std::map<Key, std::unique_ptr<Operation>, KeyLess> operations_;  // Pending, or with an id.
+  std::vector<Operation*> pending_;                                // In no order.
+  std::vector<Operation*> by_id_;      // Null: of a name that is forgotten.
+  std::vector<uint32_t> removed_ids_;  // Growing; of sets that have been removed.
+  std::map<Key, std::unique_ptr<Group>, KeyLess> groups_;
 
   std::vector<uint32_t> finished_;  // In the order of their going.
   std::vector<uint8_t> finished_flags_;
