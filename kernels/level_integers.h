@@ -15,9 +15,6 @@ namespace {
 __extension__ typedef __int128 Int128;
 __extension__ typedef unsigned __int128 Uint128;
 
-/// Elements that loops over local arrays take at a time.
-constexpr size_t kPiece = 512;
-
 template <class T>
 MUSTER_INLINE T LoadOne(const uint8_t* from, size_t index) {
   T value;
