@@ -46,11 +46,8 @@ bool IsDirect(const ReducePlan& plan);
 
 /// out[i] = narrow(post(op over k of pre(widen(inputs[k][i])))). A null input is all zeros. `out`
 /// may equal any of the inputs, but overlap none in part. At least one input.
-void ReduceMany(const ReducePlan& plan,
-                const void* const* inputs,
-                size_t input_count,
-                void* out,
-                size_t count);
+void ReduceMany(
+    const ReducePlan& plan, const void* const* inputs, size_t input_count, void* out, size_t count);
 
 /// The same in steps, for transports that reduce two buffers at a time.
 void Widen(const ReducePlan& plan, const void* in, void* accumulators, size_t count);

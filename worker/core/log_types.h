@@ -13,6 +13,12 @@
 
 namespace muster::worker {
 
+/// What moves the data of a world.
+enum class BackendKind : uint8_t { kShm, kHierarchical, kGloo };
+
+/// Ids of operations are small numbers: an array may be as long as the largest.
+inline constexpr uint32_t kIdMax = 1u << 20;
+
 enum class OpKind : uint8_t {
   kAllreduce,
   kAllgather,
