@@ -38,7 +38,7 @@ void Move(const Call& call, size_t stride) {
 
 template <class Stored, class Op>
 void FoldUnscaled(const Call& call) {
-  FoldMany<Stored, Op, false>(call.inputs, call.input_count, call.out, call.count, {1, 1});
+  FoldMany<Stored, Op, Scaling::kNone>(call.inputs, call.input_count, call.out, call.count, {1, 1});
 }
 
 /// The floats that are reduced in one pass: all sums, and the rest if nothing is to be converted
@@ -60,11 +60,16 @@ void ReduceFloats(const Call& call, double pre, double post) {
     if (!scaled) {
       return FoldUnscaled<Stored, Sum>(call);
     }
-    return FoldMany<Stored, Sum, true>(call.inputs,
-                                       call.input_count,
-                                       call.out,
-                                       call.count,
-                                       {static_cast<Lane>(pre), static_cast<Lane>(post)});
+    const Factors<Lane> factors{static_cast<Lane>(pre), static_cast<Lane>(post)};
+    if constexpr (!Stored::kAccumulates) {
+      // With nothing to convert, a multiplication hides behind the memory; here it shows.
+      if (pre == 1) {
+        return FoldMany<Stored, Sum, Scaling::kResult>(
+            call.inputs, call.input_count, call.out, call.count, factors);
+      }
+    }
+    return FoldMany<Stored, Sum, Scaling::kAll>(
+        call.inputs, call.input_count, call.out, call.count, factors);
   }
   if constexpr (Stored::kAccumulates) {
     if (call.op == ReduceOp::kMin) {

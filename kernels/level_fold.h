@@ -15,7 +15,10 @@ namespace {
 constexpr size_t kPiece = 512;
 /// What a null input is read from.
 alignas(64) constexpr uint8_t kZeros[kPiece * 8] = {};
-/// Multiplies inputs by `pre` and the result by `post`. Where one is 1 that changes nothing.
+/// Which factors a pass applies. One that is 1 may be applied too, and changes nothing.
+enum class Scaling { kNone, kResult, kAll };
+
+/// Multiplies inputs by `pre` and the result by `post`.
 template <class Lane>
 struct Factors {
   Lane pre;
@@ -26,7 +29,7 @@ struct Factors {
 /// first input or the result are accumulators, to which the factor does not apply (yet or again).
 enum class Pass { kWhole, kStart, kMiddle, kFinish };
 
-template <class Stored, class Op, Pass kPass, size_t kInputs, bool kScaled>
+template <class Stored, class Op, Pass kPass, size_t kInputs, Scaling kScaling>
 struct Fold {
   using Lane = typename Stored::Lane;
   using Value = typename Stored::Value;
@@ -41,7 +44,7 @@ struct Fold {
   static MUSTER_INLINE Value First(const uint8_t* from, Factors<Lane> factors) {
     if constexpr (kContinues) {
       return Accumulator::Load(from);
-    } else if constexpr (kScaled) {
+    } else if constexpr (kScaling == Scaling::kAll) {
       return Stored::Load(from) * factors.pre;
     } else {
       return Stored::Load(from);
@@ -49,7 +52,7 @@ struct Fold {
   }
 
   static MUSTER_INLINE Value Next(const uint8_t* from, Factors<Lane> factors) {
-    if constexpr (kScaled) {
+    if constexpr (kScaling == Scaling::kAll) {
       return Stored::Load(from) * factors.pre;
     } else {
       return Stored::Load(from);
@@ -64,7 +67,7 @@ struct Fold {
     for (size_t k = 1; k < kInputs; ++k) {
       result = Op::Apply(result, Next(inputs[k] + at * Stored::kStride, factors));
     }
-    if constexpr (kFinishes && kScaled) {
+    if constexpr (kFinishes && kScaling != Scaling::kNone) {
       result = result * factors.post;
     }
     if constexpr (kFinishes) {
@@ -114,14 +117,14 @@ struct Fold {
 };
 
 /// `inputs` are kInputs, none of them null.
-template <class Stored, class Op, Pass kPass, size_t kInputs, bool kScaled>
+template <class Stored, class Op, Pass kPass, size_t kInputs, Scaling kScaling>
 MUSTER_INLINE void RunFold(const uint8_t* const* inputs,
                            uint8_t* out,
                            size_t count,
                            Factors<typename Stored::Lane> factors) {
   // Unscaled, all passes over what is its own accumulator are the same code.
-  constexpr Pass kCode = Stored::kAccumulates && !kScaled ? Pass::kWhole : kPass;
-  Fold<Stored, Op, kCode, kInputs, kScaled>::Run(inputs, out, count, factors);
+  constexpr Pass kCode = Stored::kAccumulates && kScaling == Scaling::kNone ? Pass::kWhole : kPass;
+  Fold<Stored, Op, kCode, kInputs, kScaling>::Run(inputs, out, count, factors);
 }
 
 /// The most inputs that one pass takes. Each is a stream for the prefetcher and code of its own;
@@ -132,25 +135,25 @@ template <class T>
 constexpr size_t kInputsMax<Plain<T>, Sum> = 8;
 
 /// One pass over 1 to kInputsMax inputs, none of them null.
-template <class Stored, class Op, bool kScaled, size_t kInputs = kInputsMax<Stored, Op>>
+template <class Stored, class Op, Scaling kScaling, size_t kInputs = kInputsMax<Stored, Op>>
 void RunWhole(const uint8_t* const* inputs,
               size_t input_count,
               uint8_t* out,
               size_t count,
               Factors<typename Stored::Lane> factors) {
   if constexpr (kInputs == 1) {
-    RunFold<typename Stored::OnePass, Sum, Pass::kWhole, 1, kScaled>(inputs, out, count, factors);
+    RunFold<typename Stored::OnePass, Sum, Pass::kWhole, 1, kScaling>(inputs, out, count, factors);
   } else if (input_count == kInputs) {
-    RunFold<typename Stored::OnePass, Op, Pass::kWhole, kInputs, kScaled>(
+    RunFold<typename Stored::OnePass, Op, Pass::kWhole, kInputs, kScaling>(
         inputs, out, count, factors);
   } else {
-    RunWhole<Stored, Op, kScaled, kInputs - 1>(inputs, input_count, out, count, factors);
+    RunWhole<Stored, Op, kScaling, kInputs - 1>(inputs, input_count, out, count, factors);
   }
 }
 
 /// One block of more inputs than a pass takes. The first pass takes the odd ones, so that all
 /// others take three beside the accumulators.
-template <class Stored, class Op, bool kScaled, class PointerTo>
+template <class Stored, class Op, Scaling kScaling, class PointerTo>
 void RunPasses(PointerTo pointer_to,
                size_t input_count,
                uint8_t* out,
@@ -163,11 +166,11 @@ void RunPasses(PointerTo pointer_to,
     from[k] = pointer_to(k);
   }
   if (first_count == 1) {
-    RunFold<Stored, Sum, Pass::kStart, 1, kScaled>(from, accumulators, count, factors);
+    RunFold<Stored, Sum, Pass::kStart, 1, kScaling>(from, accumulators, count, factors);
   } else if (first_count == 2) {
-    RunFold<Stored, Op, Pass::kStart, 2, kScaled>(from, accumulators, count, factors);
+    RunFold<Stored, Op, Pass::kStart, 2, kScaling>(from, accumulators, count, factors);
   } else {
-    RunFold<Stored, Op, Pass::kStart, 3, kScaled>(from, accumulators, count, factors);
+    RunFold<Stored, Op, Pass::kStart, 3, kScaling>(from, accumulators, count, factors);
   }
   from[0] = accumulators;
   for (size_t done = first_count; done < input_count; done += 3) {
@@ -175,14 +178,14 @@ void RunPasses(PointerTo pointer_to,
       from[k + 1] = pointer_to(done + k);
     }
     if (done + 3 < input_count) {
-      RunFold<Stored, Op, Pass::kMiddle, 4, kScaled>(from, accumulators, count, factors);
+      RunFold<Stored, Op, Pass::kMiddle, 4, kScaling>(from, accumulators, count, factors);
     } else {
-      RunFold<Stored, Op, Pass::kFinish, 4, kScaled>(from, out, count, factors);
+      RunFold<Stored, Op, Pass::kFinish, 4, kScaling>(from, out, count, factors);
     }
   }
 }
 
-template <class Stored, class Op, bool kScaled>
+template <class Stored, class Op, Scaling kScaling>
 void FoldMany(const uint8_t* const* inputs,
               size_t input_count,
               uint8_t* out,
@@ -194,7 +197,7 @@ void FoldMany(const uint8_t* const* inputs,
     nulls = nulls || inputs[k] == nullptr;
   }
   if (input_count <= kMax && !nulls) {
-    return RunWhole<Stored, Op, kScaled>(inputs, input_count, out, count, factors);
+    return RunWhole<Stored, Op, kScaling>(inputs, input_count, out, count, factors);
   }
   for (size_t at = 0; at < count; at += kPiece) {
     const size_t size = count - at < kPiece ? count - at : kPiece;
@@ -202,7 +205,7 @@ void FoldMany(const uint8_t* const* inputs,
       return inputs[k] == nullptr ? kZeros : inputs[k] + at * Stored::kStride;
     };
     if (input_count > kMax) {
-      RunPasses<Stored, Op, kScaled>(
+      RunPasses<Stored, Op, kScaling>(
           pointer_to, input_count, out + at * Stored::kStride, size, factors);
       continue;
     }
@@ -210,7 +213,7 @@ void FoldMany(const uint8_t* const* inputs,
     for (size_t k = 0; k < input_count; ++k) {
       from[k] = pointer_to(k);
     }
-    RunWhole<Stored, Op, kScaled>(from, input_count, out + at * Stored::kStride, size, factors);
+    RunWhole<Stored, Op, kScaling>(from, input_count, out + at * Stored::kStride, size, factors);
   }
 }
 

@@ -46,9 +46,9 @@ void Widen(const ReducePlan& plan, const void* in, void* accumulators, size_t co
       using Lane = typename Stored::Lane;
       const Factors<Lane> factors{static_cast<Lane>(plan.prescale), 1};
       if (plan.prescale == 1) {
-        RunFold<Stored, Sum, Pass::kStart, 1, false>(&from, to, count, factors);
+        RunFold<Stored, Sum, Pass::kStart, 1, Scaling::kNone>(&from, to, count, factors);
       } else {
-        RunFold<Stored, Sum, Pass::kStart, 1, true>(&from, to, count, factors);
+        RunFold<Stored, Sum, Pass::kStart, 1, Scaling::kAll>(&from, to, count, factors);
       }
     });
   }
@@ -75,9 +75,9 @@ void Narrow(const ReducePlan& plan, const void* accumulators, void* out, size_t 
       const double postscale = FloatPostscale(plan);
       const Factors<Lane> factors{1, static_cast<Lane>(postscale)};
       if (postscale == 1) {
-        RunFold<Stored, Sum, Pass::kFinish, 1, false>(&from, to, count, factors);
+        RunFold<Stored, Sum, Pass::kFinish, 1, Scaling::kNone>(&from, to, count, factors);
       } else {
-        RunFold<Stored, Sum, Pass::kFinish, 1, true>(&from, to, count, factors);
+        RunFold<Stored, Sum, Pass::kFinish, 1, Scaling::kAll>(&from, to, count, factors);
       }
     });
   }
@@ -155,7 +155,7 @@ void Scale(const void* in, void* out, Element type, size_t count, double factor)
     return VisitFloat(type, [&](auto stored) {
       using Lane = typename decltype(stored)::Lane;
       const Factors<Lane> factors{static_cast<Lane>(factor), 1};
-      RunWhole<decltype(stored), Sum, true>(&from, 1, to, count, factors);
+      RunWhole<decltype(stored), Sum, Scaling::kAll>(&from, 1, to, count, factors);
     });
   }
   VisitInteger(type, [&](auto stored, auto /*twin*/, auto /*sum*/) {
