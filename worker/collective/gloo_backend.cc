@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,9 +22,10 @@
 namespace muster::worker {
 namespace {
 
-// A larger group would have too many messages on their way to one member at a time.
+// In a larger group too much would be on its way to one member at a time: rings are kinder to a
+// network. (Gloo's BCUBE has fewer steps, but reads beyond buffers of few elements.)
 constexpr int kDirectMembersMax = 16;
-// Gloo's halving and doubling takes fewer steps, its ring is kinder to a network.
+// What is small goes directly in any group.
 constexpr size_t kRingBytesMin = 256u << 10;
 // What a large group reduces at a time.
 constexpr size_t kSegmentBytes = 8u << 20;
@@ -31,6 +33,10 @@ constexpr size_t kSegmentBytes = 8u << 20;
 constexpr size_t kChainBytesMin = 64u << 10;
 constexpr size_t kContextsMax = 64;
 constexpr std::chrono::microseconds kSpin{50};
+
+bool IsDirect(int members, size_t bytes) {
+  return members <= kDirectMembersMax || bytes < kRingBytesMin;
+}
 
 uint32_t TagOf(const OpContext& context) {
   return static_cast<uint32_t>(context.number);
@@ -82,7 +88,7 @@ Status GlooBackend::Allreduce(const OpContext& context,
     const kernels::ReducePlan plan = PlanOf(what);
     if (links.size() == 1) {
       ReduceAlone(pieces, plan);
-    } else if (links.size() <= kDirectMembersMax) {
+    } else if (IsDirect(links.size(), CountOf(pieces) * kernels::SizeOf(plan.type))) {
       MeshAllreduce(links, pieces, Combiner(plan, Combiner::Form::kStored), scratch_);
     } else {
       ReduceManyMembers(context, pieces, plan);
@@ -122,7 +128,7 @@ void GlooBackend::ReduceManyMembers(const OpContext& context,
   }
 }
 
-// Both algorithms reduce each element on one rank and copy it to the others: the same bits for all.
+// Each element is reduced on one rank and copied to the others: the same bits for all.
 void GlooBackend::RingAllreduce(const OpContext& context,
                                 void* accumulators,
                                 size_t count,
@@ -130,8 +136,7 @@ void GlooBackend::RingAllreduce(const OpContext& context,
   const size_t size = kernels::AccumulatorSize(plan);
   gloo::AllreduceOptions options(ContextOf(context));
   options.setTag(TagOf(context));
-  options.setAlgorithm(count * size < kRingBytesMin ? gloo::AllreduceOptions::Algorithm::BCUBE
-                                                    : gloo::AllreduceOptions::Algorithm::RING);
+  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
   SetOutput(options, accumulators, count, size);
   options.setReduceFunction([&plan](void* out, const void* a, const void* b, size_t elements) {
     kernels::Combine(plan, out, a, b, elements);
@@ -159,7 +164,7 @@ Status GlooBackend::AllreduceAccumulators(const OpContext& context,
     if (links.size() == 1 || count == 0) {
       return;
     }
-    if (links.size() > kDirectMembersMax) {
+    if (!IsDirect(links.size(), count * kernels::AccumulatorSize(plan))) {
       RingAllreduce(context, accumulators, count, plan);
       return;
     }
@@ -197,7 +202,8 @@ Status GlooBackend::Allgatherv(const OpContext& context,
                                void* out,
                                std::span<const size_t> byte_counts) {
   return Run(context, [&](const GroupLinks& links) {
-    if (links.size() <= kDirectMembersMax) {
+    const size_t bytes = std::accumulate(byte_counts.begin(), byte_counts.end(), size_t{0});
+    if (IsDirect(links.size(), bytes)) {
       MeshAllgatherv(links, in, out, byte_counts);
       return;
     }

@@ -14,8 +14,10 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{20};
 
-uint64_t Mixed(uint64_t seed, uint64_t a, uint64_t b) {
-  return Random(seed * 0x9E3779B97F4A7C15ULL + a * 1'000'003 + b).Next();
+/// Cheap, since it is computed for each element of each member on each rank.
+uint64_t Mixed(uint64_t seed, uint64_t a, uint64_t i) {
+  const uint64_t start = (seed + a * 0xD1342543DE82EF95ULL) | 1;
+  return ((i + start) * 0x9E3779B97F4A7C15ULL * start) >> 32;
 }
 
 /// Element i of what `member` brings: small, so that sums and most products are exact.
