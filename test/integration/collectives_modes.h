@@ -63,12 +63,15 @@ void AwaitFile(const std::string& path);
 /// kB, from /proc/self/status.
 int64_t MemoryPeak();
 
-// collectives_worker.cc
+// collectives_worker.cc, collectives_waits.cc
 void RunMatrix(Context& context);
 void RunRandom(Context& context);
 void RunObjects(Context& context);
 void RunJoin(Context& context);
 void RunSets(Context& context);
+void RunThreads(Context& context);
+void RunPolling(Context& context);
+void RunAbsent(Context& context);
 // collectives_load.cc
 void RunOutstanding(Context& context);
 void RunBig(Context& context);

@@ -16,19 +16,21 @@ using Real = long double;
 struct FloatLayout {
   int mantissa_bits;  // Without the leading one.
   int exponent_min;   // Of the smallest normal value.
-  int exponent_max;
 };
+
+constexpr FloatLayout kHalf{10, -14};
+constexpr FloatLayout kBrain{7, -126};
 
 FloatLayout LayoutOf(DType dtype) {
   switch (dtype) {
     case DType::kF16:
-      return {10, -14, 15};
+      return kHalf;
     case DType::kBF16:
-      return {7, -126, 127};
+      return kBrain;
     case DType::kF32:
-      return {23, -126, 127};
+      return {23, -126};
     default:
-      return {52, -1022, 1023};
+      return {52, -1022};
   }
 }
 
@@ -317,18 +319,18 @@ bool IsFloat(DType dtype) {
 }
 
 const std::vector<DType>& AllTypes() {
-  static const std::vector<DType> kTypes{DType::kU8,
-                                         DType::kI8,
-                                         DType::kU16,
-                                         DType::kI16,
-                                         DType::kI32,
-                                         DType::kI64,
-                                         DType::kF16,
-                                         DType::kBF16,
-                                         DType::kF32,
-                                         DType::kF64,
-                                         DType::kBool};
-  return kTypes;
+  static const std::vector<DType> types{DType::kU8,
+                                        DType::kI8,
+                                        DType::kU16,
+                                        DType::kI16,
+                                        DType::kI32,
+                                        DType::kI64,
+                                        DType::kF16,
+                                        DType::kBF16,
+                                        DType::kF32,
+                                        DType::kF64,
+                                        DType::kBool};
+  return types;
 }
 
 int64_t CountOf(const Shape& shape) {
@@ -354,7 +356,7 @@ void StoreFloat(DType dtype, long double value, void* to) {
     const auto narrow = static_cast<float>(value);
     std::memcpy(to, &narrow, sizeof narrow);
   } else {
-    const uint16_t narrow = Encode16(LayoutOf(dtype), value);
+    const uint16_t narrow = Encode16(dtype == DType::kF16 ? kHalf : kBrain, value);
     std::memcpy(to, &narrow, sizeof narrow);
   }
 }
@@ -372,7 +374,7 @@ long double LoadFloat(DType dtype, const void* from) {
   }
   uint16_t value = 0;
   std::memcpy(&value, from, sizeof value);
-  return Decode16(LayoutOf(dtype), value);
+  return Decode16(dtype == DType::kF16 ? kHalf : kBrain, value);
 }
 
 void Fill(const Source& source, int rank, int64_t first, int64_t count, void* to) {

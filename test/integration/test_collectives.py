@@ -4,12 +4,13 @@ through each backend."""
 import os
 import re
 import subprocess
+import tempfile
 
 import collectives
 import harness
 from collectives import FULL
 
-EVERYTHING = "matrix,random,objects,sets,join"
+EVERYTHING = "matrix,random,objects,sets,join,threads,polling,absent"
 # By size, so that both have work everywhere.
 TWO_HOSTS = {3: "localhost:1,127.0.0.1:2", 4: "localhost:2,127.0.0.1:2", 5: "localhost:2,127.0.0.1:3"}
 
@@ -17,7 +18,7 @@ TWO_HOSTS = {3: "localhost:1,127.0.0.1:2", 4: "localhost:2,127.0.0.1:2", 5: "loc
 class OneHost(collectives.CollectivesTest):
     def check_size(self, np):
         # The reference of the largest tensors is what takes the time.
-        self.check(np, EVERYTHING, sets=np % 2, seed=np, rounds=6,
+        self.check(np, EVERYTHING, sets=np % 2, seed=np, rounds=6, folder="{folder}",
                    count=1000003 if FULL else 20011, elements=20000)
 
     def test_1(self):
@@ -48,9 +49,10 @@ class OneHost(collectives.CollectivesTest):
         """Without a launcher it is a world of one."""
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("MUSTER_", "HOROVOD_"))}
-        alone = subprocess.run([harness.COLLECTIVES, "--mode", EVERYTHING, "--count", "1001"],
-                               capture_output=True, text=True, timeout=harness.LIMIT_S,
-                               check=False, env=environment)
+        with tempfile.TemporaryDirectory() as folder:
+            alone = subprocess.run([harness.COLLECTIVES, "--mode", EVERYTHING, "--count", "1001",
+                                    "--folder", folder], capture_output=True, text=True,
+                                   timeout=harness.LIMIT_S, check=False, env=environment)
         self.assertEqual(alone.returncode, 0, alone.stdout + alone.stderr)
 
 
@@ -59,7 +61,7 @@ class TwoHosts(collectives.CollectivesTest):
 
     def check_hosts(self, np, **options):
         return self.check(np, EVERYTHING, hosts=TWO_HOSTS[np], sets=1, seed=np, rounds=4,
-                          count=20011, **options)
+                          folder="{folder}", count=20011, **options)
 
     def test_uneven_5(self):
         self.check_hosts(5)
@@ -72,15 +74,15 @@ class TwoHosts(collectives.CollectivesTest):
 
     def test_three_hosts(self):
         self.check(6, EVERYTHING, hosts="localhost:1,127.0.0.1:3,127.0.0.2:2", seed=6, rounds=4,
-                   count=20011)
+                   folder="{folder}", count=20011)
 
 
 class Backends(collectives.CollectivesTest):
     """The choice is automatic, can be forced, and is logged once per world."""
 
-    def check_backend(self, flag, pattern, np=3, hosts=None, mode="matrix,random,sets,join"):
+    def check_backend(self, flag, pattern, np=3, hosts=None, mode="matrix,random,sets,join,threads,polling,absent"):
         job = self.check(np, mode, hosts=hosts, args=["--cpu-operations", flag], rounds=4,
-                         count=20011)
+                         count=20011, folder="{folder}")
         lines = re.findall(pattern, job.stderr(), re.IGNORECASE)
         self.assertEqual(len(lines), 1, job.report())
 

@@ -14,7 +14,7 @@ Arguments::Arguments(int argc, char** argv, const char* usage) {
   }
   if (argc % 2 == 0) {
     std::cerr << usage << "\n";
-    std::exit(2);
+    std::exit(2);  // NOLINT(concurrency-mt-unsafe): before any thread.
   }
 }
 
@@ -29,7 +29,7 @@ int64_t Arguments::Number(const std::string& name, int64_t otherwise) const {
 }
 
 std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any.
   return value == nullptr ? "" : value;
 }
 
