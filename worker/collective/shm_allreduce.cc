@@ -79,10 +79,7 @@ Status ShmAllreduce::RunInOneStep() {
   const auto missing = [&] {
     return taken < given ? exchange_.Lacking(Mark::kGiven, taken + 1) : exchange_.Holding(given);
   };
-  while (taken < steps_) {
-    if (exchange_.aborted()) {
-      return SlotExchange::Aborted();
-    }
+  while (taken < steps_ && !exchange_.aborted()) {
     if (can_reduce()) {
       ReduceAll(taken);
       exchange_.Publish(Mark::kTaken, ++taken, Wake::kLast);
@@ -95,7 +92,7 @@ Status ShmAllreduce::RunInOneStep() {
       return status;
     }
   }
-  return Status::Ok();
+  return exchange_.aborted() ? SlotExchange::Aborted() : Status::Ok();
 }
 
 void ShmAllreduce::GiveAll(uint64_t step) {
@@ -146,10 +143,7 @@ Status ShmAllreduce::RunInTwoSteps() {
     return reduced < given ? exchange_.Lacking(Mark::kGiven, reduced + 1)
                            : exchange_.Holding(given);
   };
-  while (taken < steps_) {
-    if (exchange_.aborted()) {
-      return SlotExchange::Aborted();
-    }
+  while (taken < steps_ && !exchange_.aborted()) {
     if (can_reduce()) {
       ReduceSlice(reduced);
       ++reduced;
@@ -165,7 +159,7 @@ Status ShmAllreduce::RunInTwoSteps() {
       return status;
     }
   }
-  return Status::Ok();
+  return exchange_.aborted() ? SlotExchange::Aborted() : Status::Ok();
 }
 
 void ShmAllreduce::GiveSlices(uint64_t step) {

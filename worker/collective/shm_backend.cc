@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <ranges>
 
 #include "common/check.h"
 #include "worker/collective/reduction_plan.h"
@@ -52,6 +53,11 @@ class ShmBackend final : public Backend {
   Status Allreduce(const OpContext& context,
                    std::span<const Piece> pieces,
                    const Reduction& what) override;
+  Status ReduceToRoot(const OpContext& context,
+                      std::span<const Piece> pieces,
+                      const Reduction& what,
+                      void* accumulators,
+                      int root) override;
   Status ReduceScatter(const OpContext& context,
                        const void* in,
                        void* out,
@@ -84,8 +90,15 @@ class ShmBackend final : public Backend {
               const Take& take,
               const Missing& missing);
 
+  /// What an operation returns that has nothing left to do.
+  Status Ended() const { return exchange_.aborted() ? SlotExchange::Aborted() : Status::Ok(); }
   /// Copies within this rank, in parts between which an abort is heard.
   Status CopyAlone(void* to, const void* from, size_t bytes);
+  /// What comes before Narrow. A null input is zeros.
+  void ReduceToAccumulators(const kernels::ReducePlan& plan,
+                            std::span<const void*> inputs,
+                            char* accumulators,
+                            size_t count);
   Status ReduceAlone(const kernels::ReducePlan& plan, const void* in, void* out, size_t count);
 
   SlotExchange exchange_;
@@ -107,10 +120,7 @@ Status ShmBackend::Pump(uint64_t give_steps,
   const auto lacking = [&] {
     return taken < take_steps ? missing(taken) : exchange_.Holding(given);
   };
-  while (given < give_steps || taken < take_steps) {
-    if (exchange_.aborted()) {
-      return SlotExchange::Aborted();
-    }
+  while (!exchange_.aborted() && (given < give_steps || taken < take_steps)) {
     if (takes()) {
       take(taken);
       exchange_.Publish(Mark::kTaken, ++taken, wake);
@@ -122,24 +132,18 @@ Status ShmBackend::Pump(uint64_t give_steps,
       return status;
     }
   }
-  return Status::Ok();
+  return Ended();
 }
 
 // ---------------------------------------------------------------- alone
 
 Status ShmBackend::CopyAlone(void* to, const void* from, size_t bytes) {
-  if (to == from) {
-    return Status::Ok();
-  }
-  for (size_t at = 0; at < bytes; at += kSlotBytes) {
-    if (exchange_.aborted()) {
-      return SlotExchange::Aborted();
-    }
+  for (size_t at = 0; at < bytes && to != from && !exchange_.aborted(); at += kSlotBytes) {
     CopyBytes(static_cast<char*>(to) + at,
               static_cast<const char*>(from) + at,
               std::min(kSlotBytes, bytes - at));
   }
-  return Status::Ok();
+  return Ended();
 }
 
 Status ShmBackend::ReduceAlone(const kernels::ReducePlan& plan,
@@ -148,15 +152,12 @@ Status ShmBackend::ReduceAlone(const kernels::ReducePlan& plan,
                                size_t count) {
   const size_t element_bytes = kernels::SizeOf(plan.type);
   const size_t most = kSlotBytes / element_bytes;
-  for (size_t at = 0; at < count; at += most) {
-    if (exchange_.aborted()) {
-      return SlotExchange::Aborted();
-    }
+  for (size_t at = 0; at < count && !exchange_.aborted(); at += most) {
     const void* input = in == nullptr ? nullptr : static_cast<const char*>(in) + at * element_bytes;
     kernels::ReduceMany(
         plan, &input, 1, static_cast<char*>(out) + at * element_bytes, std::min(most, count - at));
   }
-  return Status::Ok();
+  return Ended();
 }
 
 // ---------------------------------------------------------------- reductions
@@ -166,9 +167,6 @@ Status ShmBackend::Allreduce(const OpContext& context,
                              const Reduction& what) {
   exchange_.Begin(context);
   const kernels::ReducePlan plan = PlanOf(what);
-  if (exchange_.aborted()) {
-    return SlotExchange::Aborted();
-  }
   if (exchange_.size() > 1) {
     return ShmAllreduce(exchange_, pieces, plan, scratch_.get()).Run();
   }
@@ -180,7 +178,86 @@ Status ShmBackend::Allreduce(const OpContext& context,
       return status;
     }
   }
-  return Status::Ok();
+  return Ended();
+}
+
+Status ShmBackend::ReduceToRoot(const OpContext& context,
+                                std::span<const Piece> pieces,
+                                const Reduction& what,
+                                void* accumulators,
+                                int root) {
+  exchange_.Begin(context);
+  // Factors of the result are not for here, where it is not complete.
+  kernels::ReducePlan plan = PlanOf(what);
+  plan.postscale = 1;
+  plan.divisor = 1;
+  const size_t element_bytes = kernels::SizeOf(plan.type);
+  const size_t accumulator_bytes = kernels::AccumulatorSize(plan);
+  const size_t most = kSlotBytes / element_bytes;
+  const int self = exchange_.self();
+  size_t total = 0;
+  for (const Piece& piece : pieces) {
+    total += piece.count;
+  }
+  PieceWalk walk(pieces, element_bytes);
+  const auto give = [&](uint64_t step) {
+    const Part part(total, step, most);
+    walk.CopyFrom(part.begin, part.begin + part.size, exchange_.Slot(self, step));
+    exchange_.Lend(step, root);
+  };
+  std::vector<const void*> inputs(static_cast<size_t>(exchange_.size()));
+  const auto take = [&](uint64_t step) {
+    const Part part(total, step, most);
+    walk.Over(
+        part.begin, part.begin + part.size, [&](const char* in, char*, size_t at, size_t count) {
+          for (int i = 0; i < exchange_.size(); ++i) {
+            inputs[static_cast<size_t>(i)] =
+                i == self ? in : exchange_.Slot(i, step) + (at - part.begin) * element_bytes;
+          }
+          ReduceToAccumulators(
+              plan, inputs, static_cast<char*>(accumulators) + at * accumulator_bytes, count);
+        });
+  };
+  const bool is_root = self == root;
+  const uint64_t steps = StepsFor(total, most);
+  return Pump(
+      is_root ? 0 : steps,
+      is_root ? steps : 0,
+      is_root ? Wake::kAnyone : Wake::kLast,
+      give,
+      [&](uint64_t step) { return exchange_.AllHave(Mark::kGiven, step + 1); },
+      take,
+      [&](uint64_t step) { return exchange_.Lacking(Mark::kGiven, step + 1); });
+}
+
+void ShmBackend::ReduceToAccumulators(const kernels::ReducePlan& plan,
+                                      std::span<const void*> inputs,
+                                      char* accumulators,
+                                      size_t count) {
+  const size_t element_bytes = kernels::SizeOf(plan.type);
+  const size_t accumulator_bytes = kernels::AccumulatorSize(plan);
+  if (accumulator_bytes == element_bytes) {
+    kernels::ReduceMany(plan, inputs.data(), inputs.size(), accumulators, count);
+    return;
+  }
+  // In blocks that stay in the first cache.
+  constexpr size_t kBlock = 1024;
+  const std::vector<char> zeros(std::find(inputs.begin(), inputs.end(), nullptr) == inputs.end()
+                                    ? 0
+                                    : kBlock * element_bytes);
+  for (size_t at = 0; at < count; at += kBlock) {
+    const size_t block = std::min(kBlock, count - at);
+    char* out = accumulators + at * accumulator_bytes;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const void* in = inputs[i] == nullptr
+                           ? zeros.data()
+                           : static_cast<const char*>(inputs[i]) + at * element_bytes;
+      kernels::Widen(plan, in, i == 0 ? out : scratch_.get(), block);
+      if (i != 0) {
+        kernels::Combine(plan, out, out, scratch_.get(), block);
+      }
+    }
+  }
 }
 
 Status ShmBackend::ReduceScatter(const OpContext& context,
@@ -299,7 +376,7 @@ Status ShmBackend::Allgatherv(const OpContext& context,
 Status ShmBackend::Broadcast(const OpContext& context, void* inout, size_t bytes, int root) {
   exchange_.Begin(context);
   if (exchange_.size() == 1) {
-    return exchange_.aborted() ? SlotExchange::Aborted() : Status::Ok();
+    return Ended();
   }
   const bool is_root = exchange_.self() == root;
   const uint64_t steps = StepsFor(bytes, kSlotBytes);
@@ -348,25 +425,22 @@ Status ShmBackend::Alltoallv(const OpContext& context,
       take_steps = std::max(take_steps, StepsFor(receive_bytes[i], part_bytes));
     }
   }
-  const auto sends = [&](int i, uint64_t step) {
-    return Part(receive_bytes[static_cast<size_t>(i)], step, part_bytes).size != 0;
+  const auto awaits = [&](int i, uint64_t step) {
+    return i != self && Part(receive_bytes[static_cast<size_t>(i)], step, part_bytes).size != 0 &&
+           !exchange_.Has(Mark::kGiven, i, step + 1);
+  };
+  const auto can_take = [&](uint64_t step) {
+    const auto indices = std::views::iota(0, exchange_.size());
+    return std::ranges::none_of(indices, [&](int i) { return awaits(i, step); });
   };
   const auto missing = [&](uint64_t step) {
     std::vector<int> ranks;
     for (int i = 0; i < exchange_.size(); ++i) {
-      if (i != self && sends(i, step) && !exchange_.Has(Mark::kGiven, i, step + 1)) {
+      if (awaits(i, step)) {
         ranks.push_back(context.group.ranks[static_cast<size_t>(i)]);
       }
     }
     return ranks;
-  };
-  const auto can_take = [&](uint64_t step) {
-    for (int i = 0; i < exchange_.size(); ++i) {
-      if (i != self && sends(i, step) && !exchange_.Has(Mark::kGiven, i, step + 1)) {
-        return false;
-      }
-    }
-    return true;
   };
   const auto give = [&](uint64_t step) {
     for (int i = 0; i < exchange_.size(); ++i) {
