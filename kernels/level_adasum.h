@@ -51,7 +51,7 @@ template <class Stored>
 void LoadDoubles(const uint8_t* in, double* out, size_t count) {
   using Lane = typename Stored::Lane;
   alignas(64) Lane lanes[kAdasumPiece] = {};
-  RunFold<Stored, Sum, Pass::kStart, 1, false>(
+  RunFold<Stored, Sum, Pass::kStart, 1, Scaling::kNone>(
       &in, reinterpret_cast<uint8_t*>(lanes), count, {1, 1});
   for (size_t i = 0; i < kAdasumPiece; ++i) {
     out[i] = static_cast<double>(lanes[i]);
@@ -66,7 +66,7 @@ void StoreDoubles(const double* in, uint8_t* out, size_t count) {
     lanes[i] = static_cast<Lane>(in[i]);
   }
   const auto* from = reinterpret_cast<const uint8_t*>(lanes);
-  RunFold<Stored, Sum, Pass::kFinish, 1, false>(&from, out, count, {1, 1});
+  RunFold<Stored, Sum, Pass::kFinish, 1, Scaling::kNone>(&from, out, count, {1, 1});
 }
 
 template <class Stored>

@@ -5,20 +5,20 @@
 //
 // Pure functions. Inputs and outputs may be equal, and need no alignment.
 
-#include "kernels/level_vectors.h"
+#include "kernels/level_formats.h"
 
 namespace muster::kernels::MUSTER_LEVEL_NAMESPACE {
 namespace {
 
-/// Bytes of accumulators that several passes go over: a quarter of a small L1 cache, so that the
-/// same piece of some inputs fits beside it.
-constexpr size_t kBlockBytes = 8192;
+/// Elements that several passes go over, so few that their accumulators and the same piece of some
+/// inputs fit into the L1 cache together.
+constexpr size_t kPiece = 512;
 /// What a null input is read from.
-alignas(64) constexpr uint8_t kZeros[kBlockBytes] = {};
-/// Most inputs read in one pass. Each is a stream for the prefetcher, and its vectors are live.
-constexpr size_t kInputsMax = 4;
+alignas(64) constexpr uint8_t kZeros[kPiece * 8] = {};
+/// Which factors a pass applies. One that is 1 may be applied too, and changes nothing.
+enum class Scaling { kNone, kResult, kAll };
 
-/// Multiplies inputs by `pre` and the result by `post`. Where one is 1 that changes nothing.
+/// Multiplies inputs by `pre` and the result by `post`.
 template <class Lane>
 struct Factors {
   Lane pre;
@@ -29,29 +29,30 @@ struct Factors {
 /// first input or the result are accumulators, to which the factor does not apply (yet or again).
 enum class Pass { kWhole, kStart, kMiddle, kFinish };
 
-template <class Stored, class Op, Pass kPass, size_t kInputs, bool kScaled>
+template <class Stored, class Op, Pass kPass, size_t kInputs, Scaling kScaling>
 struct Fold {
   using Lane = typename Stored::Lane;
+  using Value = typename Stored::Value;
   using Accumulator = typename Stored::Accumulator;
   static constexpr bool kContinues = kPass == Pass::kMiddle || kPass == Pass::kFinish;
   static constexpr bool kFinishes = kPass == Pass::kWhole || kPass == Pass::kFinish;
-  static constexpr size_t kLanes = kVectorBytes / sizeof(Lane);
+  static constexpr size_t kLanes = Stored::kLanes;
   static constexpr size_t kFirstStride = kContinues ? Accumulator::kStride : Stored::kStride;
   static constexpr size_t kOutStride = kFinishes ? Stored::kStride : Accumulator::kStride;
   static constexpr size_t kUnrolled = 2;
 
-  static MUSTER_INLINE Vector<Lane> First(const uint8_t* from, Factors<Lane> factors) {
+  static MUSTER_INLINE Value First(const uint8_t* from, Factors<Lane> factors) {
     if constexpr (kContinues) {
       return Accumulator::Load(from);
-    } else if constexpr (kScaled) {
+    } else if constexpr (kScaling == Scaling::kAll) {
       return Stored::Load(from) * factors.pre;
     } else {
       return Stored::Load(from);
     }
   }
 
-  static MUSTER_INLINE Vector<Lane> Next(const uint8_t* from, Factors<Lane> factors) {
-    if constexpr (kScaled) {
+  static MUSTER_INLINE Value Next(const uint8_t* from, Factors<Lane> factors) {
+    if constexpr (kScaling == Scaling::kAll) {
       return Stored::Load(from) * factors.pre;
     } else {
       return Stored::Load(from);
@@ -62,11 +63,11 @@ struct Fold {
                                  uint8_t* out,
                                  size_t at,
                                  Factors<Lane> factors) {
-    Vector<Lane> result = First(inputs[0] + at * kFirstStride, factors);
+    Value result = First(inputs[0] + at * kFirstStride, factors);
     for (size_t k = 1; k < kInputs; ++k) {
       result = Op::Apply(result, Next(inputs[k] + at * Stored::kStride, factors));
     }
-    if constexpr (kFinishes && kScaled) {
+    if constexpr (kFinishes && kScaling != Scaling::kNone) {
       result = result * factors.post;
     }
     if constexpr (kFinishes) {
@@ -116,55 +117,60 @@ struct Fold {
 };
 
 /// `inputs` are kInputs, none of them null.
-template <class Stored, class Op, Pass kPass, size_t kInputs, bool kScaled>
+template <class Stored, class Op, Pass kPass, size_t kInputs, Scaling kScaling>
 MUSTER_INLINE void RunFold(const uint8_t* const* inputs,
                            uint8_t* out,
                            size_t count,
                            Factors<typename Stored::Lane> factors) {
   // Unscaled, all passes over what is its own accumulator are the same code.
-  constexpr Pass kCode = Stored::kAccumulates && !kScaled ? Pass::kWhole : kPass;
-  Fold<Stored, Op, kCode, kInputs, kScaled>::Run(inputs, out, count, factors);
+  constexpr Pass kCode = Stored::kAccumulates && kScaling == Scaling::kNone ? Pass::kWhole : kPass;
+  Fold<Stored, Op, kCode, kInputs, kScaling>::Run(inputs, out, count, factors);
 }
 
-/// A pass over `input_count` (1 to kInputsMax) inputs, none of them null.
-template <class Stored, class Op, bool kScaled>
+/// The most inputs that one pass takes. Each is a stream for the prefetcher and code of its own;
+/// a sum of what need not be converted is worth it.
+template <class Stored, class Op>
+constexpr size_t kInputsMax = 4;
+template <class T>
+constexpr size_t kInputsMax<Plain<T>, Sum> = 8;
+
+/// One pass over 1 to kInputsMax inputs, none of them null.
+template <class Stored, class Op, Scaling kScaling, size_t kInputs = kInputsMax<Stored, Op>>
 void RunWhole(const uint8_t* const* inputs,
               size_t input_count,
               uint8_t* out,
               size_t count,
               Factors<typename Stored::Lane> factors) {
-  switch (input_count) {
-    case 1:
-      return RunFold<Stored, Sum, Pass::kWhole, 1, kScaled>(inputs, out, count, factors);
-    case 2:
-      return RunFold<Stored, Op, Pass::kWhole, 2, kScaled>(inputs, out, count, factors);
-    case 3:
-      return RunFold<Stored, Op, Pass::kWhole, 3, kScaled>(inputs, out, count, factors);
-    default:
-      return RunFold<Stored, Op, Pass::kWhole, 4, kScaled>(inputs, out, count, factors);
+  if constexpr (kInputs == 1) {
+    RunFold<typename Stored::OnePass, Sum, Pass::kWhole, 1, kScaling>(inputs, out, count, factors);
+  } else if (input_count == kInputs) {
+    RunFold<typename Stored::OnePass, Op, Pass::kWhole, kInputs, kScaling>(
+        inputs, out, count, factors);
+  } else {
+    RunWhole<Stored, Op, kScaling, kInputs - 1>(inputs, input_count, out, count, factors);
   }
 }
 
 /// One block of more inputs than a pass takes. The first pass takes the odd ones, so that all
 /// others take three beside the accumulators.
-template <class Stored, class Op, bool kScaled, class PointerTo>
+template <class Stored, class Op, Scaling kScaling, class PointerTo>
 void RunPasses(PointerTo pointer_to,
                size_t input_count,
                uint8_t* out,
                size_t count,
                Factors<typename Stored::Lane> factors) {
-  alignas(64) uint8_t accumulators[kBlockBytes];
-  const uint8_t* from[kInputsMax] = {};
+  alignas(64) uint8_t accumulators[kPiece * sizeof(typename Stored::Lane)];
+  const uint8_t* from[4] = {};
   const size_t first_count = (input_count - 1) % 3 + 1;
   for (size_t k = 0; k < first_count; ++k) {
     from[k] = pointer_to(k);
   }
   if (first_count == 1) {
-    RunFold<Stored, Sum, Pass::kStart, 1, kScaled>(from, accumulators, count, factors);
+    RunFold<Stored, Sum, Pass::kStart, 1, kScaling>(from, accumulators, count, factors);
   } else if (first_count == 2) {
-    RunFold<Stored, Op, Pass::kStart, 2, kScaled>(from, accumulators, count, factors);
+    RunFold<Stored, Op, Pass::kStart, 2, kScaling>(from, accumulators, count, factors);
   } else {
-    RunFold<Stored, Op, Pass::kStart, 3, kScaled>(from, accumulators, count, factors);
+    RunFold<Stored, Op, Pass::kStart, 3, kScaling>(from, accumulators, count, factors);
   }
   from[0] = accumulators;
   for (size_t done = first_count; done < input_count; done += 3) {
@@ -172,42 +178,42 @@ void RunPasses(PointerTo pointer_to,
       from[k + 1] = pointer_to(done + k);
     }
     if (done + 3 < input_count) {
-      RunFold<Stored, Op, Pass::kMiddle, 4, kScaled>(from, accumulators, count, factors);
+      RunFold<Stored, Op, Pass::kMiddle, 4, kScaling>(from, accumulators, count, factors);
     } else {
-      RunFold<Stored, Op, Pass::kFinish, 4, kScaled>(from, out, count, factors);
+      RunFold<Stored, Op, Pass::kFinish, 4, kScaling>(from, out, count, factors);
     }
   }
 }
 
-template <class Stored, class Op, bool kScaled>
+template <class Stored, class Op, Scaling kScaling>
 void FoldMany(const uint8_t* const* inputs,
               size_t input_count,
               uint8_t* out,
               size_t count,
               Factors<typename Stored::Lane> factors) {
+  constexpr size_t kMax = kInputsMax<Stored, Op>;
   bool nulls = false;
   for (size_t k = 0; k < input_count; ++k) {
     nulls = nulls || inputs[k] == nullptr;
   }
-  if (input_count <= kInputsMax && !nulls) {
-    return RunWhole<Stored, Op, kScaled>(inputs, input_count, out, count, factors);
+  if (input_count <= kMax && !nulls) {
+    return RunWhole<Stored, Op, kScaling>(inputs, input_count, out, count, factors);
   }
-  constexpr size_t kBlock = kBlockBytes / sizeof(typename Stored::Lane);
-  for (size_t at = 0; at < count; at += kBlock) {
-    const size_t size = count - at < kBlock ? count - at : kBlock;
+  for (size_t at = 0; at < count; at += kPiece) {
+    const size_t size = count - at < kPiece ? count - at : kPiece;
     const auto pointer_to = [inputs, at](size_t k) {
       return inputs[k] == nullptr ? kZeros : inputs[k] + at * Stored::kStride;
     };
-    if (input_count > kInputsMax) {
-      RunPasses<Stored, Op, kScaled>(
+    if (input_count > kMax) {
+      RunPasses<Stored, Op, kScaling>(
           pointer_to, input_count, out + at * Stored::kStride, size, factors);
       continue;
     }
-    const uint8_t* from[kInputsMax] = {};
+    const uint8_t* from[kMax] = {};
     for (size_t k = 0; k < input_count; ++k) {
       from[k] = pointer_to(k);
     }
-    RunWhole<Stored, Op, kScaled>(from, input_count, out + at * Stored::kStride, size, factors);
+    RunWhole<Stored, Op, kScaling>(from, input_count, out + at * Stored::kStride, size, factors);
   }
 }
 

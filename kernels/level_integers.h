@@ -15,9 +15,6 @@ namespace {
 __extension__ typedef __int128 Int128;
 __extension__ typedef unsigned __int128 Uint128;
 
-/// Elements that loops over local arrays take at a time.
-constexpr size_t kPiece = 512;
-
 template <class T>
 MUSTER_INLINE T LoadOne(const uint8_t* from, size_t index) {
   T value;
@@ -100,7 +97,8 @@ struct SaturatingSum {
 
 void AddAverages(uint8_t* out, const uint8_t* a, const uint8_t* b, size_t count, int64_t /*tag*/) {
   const uint8_t* inputs[] = {a, b};
-  RunFold<Plain<int64_t>, SaturatingSum, Pass::kWhole, 2, false>(inputs, out, count, {1, 1});
+  RunFold<Plain<int64_t>, SaturatingSum, Pass::kWhole, 2, Scaling::kNone>(
+      inputs, out, count, {1, 1});
 }
 
 void AddAverages(uint8_t* out, const uint8_t* a, const uint8_t* b, size_t count, Int128 /*tag*/) {

@@ -1,14 +1,14 @@
 #pragma once
 
-// Vectors of one level: their types, unaligned loads and stores, and the stored formats that
-// kernels compute with. MUSTER_LEVEL_NAMESPACE and MUSTER_VECTOR_BYTES come from the file that
+// Vectors of one level: their types, unaligned loads and stores, and conversions of 16-bit floats.
+// MUSTER_LEVEL_NAMESPACE and MUSTER_VECTOR_BYTES come from the file that
 // includes this; levels.h says what may not be used here.
 //
 // Pure functions.
 
 #include <cstddef>
 #include <cstdint>
-#if defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -45,33 +45,56 @@ MUSTER_INLINE void StoreVector(uint8_t* to, typename VectorTypes<T, kBytes>::Ali
 
 // ---------------------------------------------------------------- 16-bit floats, as half.h
 
-MUSTER_INLINE Words WordsFromHalves(Halves halves) {
+// By hand, because compilers take such conversions apart element by element.
 #if defined(__AVX2__)
+
+MUSTER_INLINE Words WordsFromHalves(Halves halves) {
   return reinterpret_cast<Words>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(halves)));
-#else
-  return __builtin_convertvector(halves, Words);
-#endif
 }
 /// Every word is below 65536.
 MUSTER_INLINE Halves HalvesFromWords(Words words) {
-#if defined(__AVX2__)
-  const __m256i pairs =
-      _mm256_packus_epi32(reinterpret_cast<__m256i>(words), _mm256_setzero_si256());
+  const __m256i none = _mm256_setzero_si256();
+  const __m256i pairs = _mm256_packus_epi32(reinterpret_cast<__m256i>(words), none);
   return reinterpret_cast<Halves>(_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0b1000)));
+}
+
+#elif defined(__SSE2__)
+
+MUSTER_INLINE Words WordsFromHalves(Halves halves) {
+  const __m128i low = _mm_cvtsi64_si128(__builtin_bit_cast(int64_t, halves));
+  return reinterpret_cast<Words>(_mm_unpacklo_epi16(low, _mm_setzero_si128()));
+}
+/// Every word is below 65536.
+MUSTER_INLINE Halves HalvesFromWords(Words words) {
+  // There is only a saturating pack of signed words: extend the sign for it.
+  const __m128i extended = _mm_srai_epi32(_mm_slli_epi32(reinterpret_cast<__m128i>(words), 16), 16);
+  return __builtin_bit_cast(Halves, _mm_cvtsi128_si64(_mm_packs_epi32(extended, extended)));
+}
+
 #else
+
+MUSTER_INLINE Words WordsFromHalves(Halves halves) {
+  return __builtin_convertvector(halves, Words);
+}
+/// Every word is below 65536.
+MUSTER_INLINE Halves HalvesFromWords(Words words) {
   return __builtin_convertvector(words, Halves);
+}
+
 #endif
+
+/// The upper half of each word is the bf16; what the lower one is, is left open.
+MUSTER_INLINE Words RoundToBf16(Floats floats) {
+  const Words bits = reinterpret_cast<Words>(floats);
+  const Words rounded = bits + 0x7FFFU + ((bits >> 16) & 1U);
+  return floats == floats ? rounded : bits | 0x400000U;
 }
 
 MUSTER_INLINE Floats FloatsFromBf16(Halves halves) {
   return reinterpret_cast<Floats>(WordsFromHalves(halves) << 16);
 }
-
 MUSTER_INLINE Halves Bf16FromFloats(Floats floats) {
-  const Words bits = reinterpret_cast<Words>(floats);
-  const Words rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-  const Words quieted = (bits >> 16) | 0x40U;
-  return HalvesFromWords(floats == floats ? rounded : quieted);
+  return HalvesFromWords(RoundToBf16(floats) >> 16);
 }
 
 #if defined(__F16C__)
@@ -120,90 +143,6 @@ MUSTER_INLINE Halves F16FromFloats(Floats floats) {
 }
 
 #endif
-
-// ---------------------------------------------------------------- formats
-
-// A format says how elements are stored and what they are computed in: Load and Store move one
-// vector of lanes, whatever the bytes of it in memory.
-
-/// Stored as what it is computed in.
-template <class T>
-struct Plain {
-  using Lane = T;
-  using Accumulator = Plain;
-  static constexpr bool kAccumulates = true;
-  static constexpr size_t kStride = sizeof(T);
-  static MUSTER_INLINE Vector<T> Load(const uint8_t* from) { return LoadVector<T>(from); }
-  static MUSTER_INLINE void Store(uint8_t* to, Vector<T> value) { StoreVector<T>(to, value); }
-};
-
-struct F16 {
-  using Lane = float;
-  using Accumulator = Plain<float>;
-  static constexpr bool kAccumulates = false;
-  static constexpr size_t kStride = 2;
-  static MUSTER_INLINE Floats Load(const uint8_t* from) {
-    return FloatsFromF16(LoadVector<uint16_t, kVectorBytes / 2>(from));
-  }
-  static MUSTER_INLINE void Store(uint8_t* to, Floats value) {
-    StoreVector<uint16_t, kVectorBytes / 2>(to, F16FromFloats(value));
-  }
-};
-
-struct Bf16 {
-  using Lane = float;
-  using Accumulator = Plain<float>;
-  static constexpr bool kAccumulates = false;
-  static constexpr size_t kStride = 2;
-  static MUSTER_INLINE Floats Load(const uint8_t* from) {
-    return FloatsFromBf16(LoadVector<uint16_t, kVectorBytes / 2>(from));
-  }
-  static MUSTER_INLINE void Store(uint8_t* to, Floats value) {
-    StoreVector<uint16_t, kVectorBytes / 2>(to, Bf16FromFloats(value));
-  }
-};
-
-/// Any byte but 0 is true and becomes 1.
-struct Bool {
-  using Lane = uint8_t;
-  using Accumulator = Bool;
-  static constexpr bool kAccumulates = true;
-  static constexpr size_t kStride = 1;
-  static MUSTER_INLINE Vector<uint8_t> Load(const uint8_t* from) {
-    return reinterpret_cast<Vector<uint8_t>>(LoadVector<uint8_t>(from) != 0) & uint8_t{1};
-  }
-  static MUSTER_INLINE void Store(uint8_t* to, Vector<uint8_t> value) {
-    StoreVector<uint8_t>(to, value);
-  }
-};
-
-// ---------------------------------------------------------------- operations of two
-
-struct Sum {
-  template <class V>
-  static MUSTER_INLINE V Apply(V a, V b) {
-    return a + b;
-  }
-};
-struct Product {
-  template <class V>
-  static MUSTER_INLINE V Apply(V a, V b) {
-    return a * b;
-  }
-};
-// The second comparison holds for a NaN in `a`; one in `b` fails the first.
-struct Min {
-  template <class V>
-  static MUSTER_INLINE V Apply(V a, V b) {
-    return ((a < b) | (a != a)) ? a : b;
-  }
-};
-struct Max {
-  template <class V>
-  static MUSTER_INLINE V Apply(V a, V b) {
-    return ((a > b) | (a != a)) ? a : b;
-  }
-};
 
 }  // namespace
 }  // namespace muster::kernels::MUSTER_LEVEL_NAMESPACE

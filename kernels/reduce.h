@@ -16,8 +16,11 @@
 // Prescale multiplies each input after it was widened, postscale (divided by `divisor`, for an
 // average) the result before it is narrowed. Floats are multiplied in their accumulator's type (the
 // factor, postscale / divisor, is computed in double and rounded to it), as scale.h does; integers
-// in double, truncated toward zero and saturated. An integer average without a postscale divides
-// exactly, truncating toward zero. A minimum or maximum with a NaN is NaN.
+// in double, first by postscale and then divided, truncated toward zero and saturated. An integer
+// average without a postscale divides exactly, truncating toward zero, and saturates; its sum
+// saturates too, which it comes to only after a large prescale. A minimum or maximum with a NaN is
+// NaN; which NaN a result has, where two of them meet, is left open. A bool may be any byte but 0
+// if true, and is 1 in results.
 //
 // Thread-safe: no state. Buffers need no alignment.
 
