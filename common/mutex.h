@@ -23,6 +23,8 @@ class MUSTER_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   void lock() MUSTER_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
   void unlock() MUSTER_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+  /// Tells the analysis what it cannot see: that a callback runs under the mutex.
+  void AssertHeld() const MUSTER_THREAD_ANNOTATION(assert_capability(this)) {}
 
  private:
   std::mutex mutex_;

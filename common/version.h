@@ -6,7 +6,7 @@
 
 namespace muster {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 inline constexpr const char* kVersion = "0.1.0";
 
 }  // namespace muster

@@ -29,8 +29,9 @@ inline float FloatFromF16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1FU;
   const uint32_t mantissa = bits & 0x3FFU;
-  if (exponent == 0x1F) {  // Infinity or NaN.
-    return std::bit_cast<float>(sign | 0x7F800000U | (mantissa << 13));
+  if (exponent == 0x1F) {                                  // Infinity or NaN.
+    const uint32_t quiet = mantissa == 0 ? 0 : 0x400000U;  // As processors do.
+    return std::bit_cast<float>(sign | 0x7F800000U | quiet | (mantissa << 13));
   }
   if (exponent == 0) {  // Zero or subnormal: mantissa times 2^-24, exact in float.
     const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;

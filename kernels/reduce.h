@@ -16,8 +16,11 @@
 // Prescale multiplies each input after it was widened, postscale (divided by `divisor`, for an
 // average) the result before it is narrowed. Floats are multiplied in their accumulator's type (the
 // factor, postscale / divisor, is computed in double and rounded to it), as scale.h does; integers
-// in double, truncated toward zero and saturated. An integer average without a postscale divides
-// exactly, truncating toward zero. A minimum or maximum with a NaN is NaN.
+// in double, first by postscale and then divided, truncated toward zero and saturated. An integer
+// average without a postscale divides exactly, truncating toward zero, and saturates; its sum
+// saturates too, which it comes to only after a large prescale. A minimum or maximum with a NaN is
+// NaN; which NaN a result has, where two of them meet, is left open. A bool may be any byte but 0
+// if true, and is 1 in results.
 //
 // Thread-safe: no state. Buffers need no alignment.
 
@@ -46,11 +49,8 @@ bool IsDirect(const ReducePlan& plan);
 
 /// out[i] = narrow(post(op over k of pre(widen(inputs[k][i])))). A null input is all zeros. `out`
 /// may equal any of the inputs, but overlap none in part. At least one input.
-void ReduceMany(const ReducePlan& plan,
-                const void* const* inputs,
-                size_t input_count,
-                void* out,
-                size_t count);
+void ReduceMany(
+    const ReducePlan& plan, const void* const* inputs, size_t input_count, void* out, size_t count);
 
 /// The same in steps, for transports that reduce two buffers at a time.
 void Widen(const ReducePlan& plan, const void* in, void* accumulators, size_t count);

@@ -6,6 +6,7 @@
 //
 // Threads: any, under the mutex.
 
+#include <exception>
 #include <optional>
 #include <string>
 
@@ -37,6 +38,10 @@ struct Bulletin {
 inline std::string RevokedText(Generation generation, const std::string& reason) {
   return "generation " + std::to_string(generation.value) +
          " was revoked: " + (reason.empty() ? "the world has changed" : reason);
+}
+
+inline std::exception_ptr LostError(Generation generation, const std::string& reason) {
+  return std::make_exception_ptr(WorkersLost(RevokedText(generation, reason)));
 }
 
 }  // namespace muster::worker

@@ -1,11 +1,45 @@
 #include "worker/call.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "worker/core/dtype.h"
 
 namespace muster::worker {
 namespace {
 
 constexpr size_t kDimensionsMax = 64;
+
+std::string KeyOf(Generation generation, const ProcessSet& set, const std::string& name) {
+  std::string key;
+  key.reserve(2 * sizeof(uint64_t) + name.size());
+  key.append(reinterpret_cast<const char*>(&generation.value), sizeof generation.value);
+  key.append(reinterpret_cast<const char*>(&set.id), sizeof set.id);
+  key.append(name);
+  return key;
+}
+
+bool HasTensor(OpKind kind) {
+  switch (kind) {
+    case OpKind::kAllreduce:
+    case OpKind::kAllgather:
+    case OpKind::kBroadcast:
+    case OpKind::kAlltoall:
+    case OpKind::kReducescatter:
+      return true;
+    case OpKind::kBarrier:
+    case OpKind::kAgreement:
+    case OpKind::kJoin:
+    case OpKind::kAddSet:
+    case OpKind::kRemoveSet:
+      break;
+  }
+  return false;
+}
+
+bool HasAllocate(OpKind kind) {
+  return kind == OpKind::kAllgather || kind == OpKind::kAlltoall || kind == OpKind::kReducescatter;
+}
 
 std::string FindTensorObjection(const Tensor& tensor, const char* what) {
   if (tensor.shape.size() > kDimensionsMax) {
@@ -21,16 +55,49 @@ std::string FindTensorObjection(const Tensor& tensor, const char* what) {
   return "";
 }
 
-}  // namespace
-
-bool CallBook::Add(Generation generation, const std::string& name) {
-  const MutexLock lock(mutex_);
-  return names_.size() < kInFlightMax && names_.emplace(generation.value, name).second;
+// Splits that are absent have been settled before.
+std::string FindSplitsObjection(const Submission& submission, size_t set_size) {
+  if (submission.in.shape.empty()) {
+    return "";  // The coordinator refuses it, with the same words for every rank.
+  }
+  const int64_t rows = submission.in.shape.front();
+  const std::vector<int64_t>& splits = submission.splits;
+  if (splits.empty()) {
+    return std::to_string(rows) + " rows do not divide into " + std::to_string(set_size) +
+           " equal parts, and no splits were given";
+  }
+  if (splits.size() != set_size) {
+    return std::to_string(splits.size()) + " splits were given for " + std::to_string(set_size) +
+           " ranks";
+  }
+  int64_t sum = 0;
+  for (const int64_t split : splits) {
+    if (split < 0) {
+      return "a split is negative: " + ToString(splits);
+    }
+    if (split > rows - sum) {
+      return "the splits " + ToString(splits) + " come to more than the " + std::to_string(rows) +
+             " rows";
+    }
+    sum += split;
+  }
+  return sum == rows ? ""
+                     : "the splits " + ToString(splits) + " come to " + std::to_string(sum) +
+                           " of " + std::to_string(rows) + " rows";
 }
 
-void CallBook::Remove(Generation generation, const std::string& name) {
+}  // namespace
+
+bool CallBook::Add(Generation generation, const ProcessSet& set, const std::string& name) {
+  std::string key = KeyOf(generation, set, name);
   const MutexLock lock(mutex_);
-  names_.erase({generation.value, name});
+  return keys_.size() < kInFlightMax && keys_.insert(std::move(key)).second;
+}
+
+void CallBook::Remove(Generation generation, const ProcessSet& set, const std::string& name) {
+  const std::string key = KeyOf(generation, set, name);
+  const MutexLock lock(mutex_);
+  keys_.erase(key);
 }
 
 Call::Call(Submission submission,
@@ -42,52 +109,90 @@ Call::Call(Submission submission,
       generation_(generation),
       reusable_(reusable),
       operation_(std::move(operation)),
-      book_(book) {}
-
-FullRequest Call::Request() const {
-  FullRequest request;
-  request.name = submission_.name;
-  request.reusable = reusable_;
-  request.vote = submission_.vote;
-  request.objection = FindObjection(submission_);
-  Signature& signature = request.signature;
+      book_(book) {
+  Signature& signature = signature_;
   signature.kind = submission_.kind;
   signature.set = submission_.set.id;
-  if (submission_.kind == OpKind::kBarrier || submission_.kind == OpKind::kAgreement) {
-    return request;
+  signature.group = submission_.group;
+  signature.ranks = submission_.ranks;
+  const bool has_root =
+      submission_.kind == OpKind::kBroadcast || submission_.kind == OpKind::kRemoveSet;
+  signature.root = has_root ? submission_.root : 0;
+  if (!HasTensor(submission_.kind)) {
+    return;
   }
   signature.dtype = submission_.in.dtype;
   signature.device_kind = submission_.in.device.kind;
   if (submission_.in.shape.size() <= kDimensionsMax) {
     signature.shape = submission_.in.shape;
   }
-  if (submission_.kind == OpKind::kAllreduce) {
+  if (submission_.kind == OpKind::kAllreduce || submission_.kind == OpKind::kReducescatter) {
     signature.op = submission_.op;
     signature.prescale = submission_.prescale;
     signature.postscale = submission_.postscale;
   }
-  if (submission_.kind == OpKind::kBroadcast) {
-    signature.root = submission_.root;
+}
+
+void Call::Settle(size_t set_size) {
+  if (submission_.kind == OpKind::kAlltoall && submission_.splits.empty() &&
+      !submission_.in.shape.empty()) {
+    const int64_t rows = submission_.in.shape.front();
+    const auto parts = static_cast<int64_t>(set_size);
+    if (rows % parts == 0) {
+      submission_.splits.assign(set_size, rows / parts);
+    }
   }
+  objection_ = FindObjection(submission_, set_size);
+  if (!objection_.empty()) {
+    submission_.splits.assign(set_size, 0);  // Of the form that the coordinator expects.
+  }
+}
+
+FullRequest Call::Request() const {
+  FullRequest request;
+  request.name = submission_.name;
+  request.signature = signature_;
+  if (submission_.kind == OpKind::kAlltoall) {
+    request.splits = submission_.splits;
+  }
+  request.reusable = reusable_;
+  request.vote = submission_.vote;
+  request.objection = objection_;
+  request.small = Small();
   return request;
 }
 
-// The name is free before the waiter wakes, who may use it again at once.
-bool Call::Complete(std::exception_ptr error, bool agreed) {
-  book_.Remove(generation_, submission_.name);
-  return operation_->Complete(std::move(error), agreed);
+std::string Call::Small() const {
+  if (!submission_.blocking || submission_.kind != OpKind::kAllreduce ||
+      submission_.op == Op::kAdasum || !submission_.group.name.empty() ||
+      submission_.in.device.kind != 0 || !objection_.empty()) {
+    return "";
+  }
+  const int64_t count = ElementCount(submission_.in.shape, submission_.in.dtype).value_or(0);
+  const size_t bytes = static_cast<size_t>(count) * ElementSize(submission_.in.dtype);
+  return bytes > kSmallBytesMax ? ""
+                                : std::string(static_cast<const char*>(submission_.in.data), bytes);
 }
 
-std::string FindObjection(const Submission& submission) {
-  if (submission.kind == OpKind::kBarrier || submission.kind == OpKind::kAgreement) {
+// The name is free before the waiter wakes, who may use it again at once.
+bool Call::Complete(std::exception_ptr error, int64_t value) {
+  book_.Remove(generation_, submission_.set, submission_.name);
+  return operation_->Complete(std::move(error), value);
+}
+
+std::string FindObjection(const Submission& submission, size_t set_size) {
+  if (!HasTensor(submission.kind)) {
     return "";
   }
   std::string objection = FindTensorObjection(submission.in, "the tensor");
   if (!objection.empty()) {
     return objection;
   }
-  if (submission.kind == OpKind::kAllgather && !submission.allocate) {
+  if (HasAllocate(submission.kind) && !submission.allocate) {
     return "there is no function that gives memory for the result";
+  }
+  if (submission.kind == OpKind::kAlltoall) {
+    return FindSplitsObjection(submission, set_size);
   }
   if (submission.kind != OpKind::kAllreduce) {
     return "";

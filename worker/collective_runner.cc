@@ -1,141 +1,38 @@
 #include "worker/collective_runner.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <cstring>
 #include <new>
+#include <numeric>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "common/check.h"
-#include "worker/collective/reduce.h"
+#include "kernels/reduce.h"
 #include "worker/core/dtype.h"
 
 namespace muster::worker {
 namespace {
 
-using Timeout = Backend::Timeout;
-
-/// An allreduce, resolved: average is a sum with a factor behind it.
-struct Allreduce {
-  Backend& backend;
-  const Submission& call;
-  size_t count;
-  int size;
-  Timeout timeout;
-
-  bool averages() const { return call.op == Op::kAverage; }
-  Op reduction() const { return averages() ? Op::kSum : call.op; }
-  double factor() const { return averages() ? call.postscale / size : call.postscale; }
-
-  Status Sum(DType dtype, const void* in, void* out) const {
-    return backend.Allreduce(in, out, {dtype, count, reduction()}, timeout);
-  }
-};
-
-Status RunPlain(const Allreduce& op) {
-  const DType dtype = op.call.in.dtype;
-  const void* in = op.call.in.data;
-  void* out = op.call.out.data;
-  if (op.call.prescale != 1) {
-    Scale(dtype, out, in, op.count, op.call.prescale);
-    in = out;
-  }
-  Status status = op.Sum(dtype, in, out);
-  if (status.ok() && op.factor() != 1) {
-    Scale(dtype, out, out, op.count, op.factor());
-  }
-  return status;
+/// Elements per row of the first dimension.
+size_t RowElements(const Tensor& tensor) {
+  Shape row = tensor.shape;
+  row.front() = 1;
+  return static_cast<size_t>(ElementCount(row, tensor.dtype).value_or(0));
 }
 
-// Scaled and averaged in float: a sum may be beyond the range of 16 bits where the average is not.
-Status RunHalf(const Allreduce& op) {
-  std::vector<float> wide(op.count);
-  WidenFloats(op.call.in.dtype, wide.data(), op.call.in.data, op.count);
-  if (op.call.prescale != 1) {
-    Scale(DType::kF32, wide.data(), wide.data(), op.count, op.call.prescale);
-  }
-  Status status = op.Sum(DType::kF32, wide.data(), wide.data());
-  if (status.ok()) {
-    if (op.factor() != 1) {
-      Scale(DType::kF32, wide.data(), wide.data(), op.count, op.factor());
-    }
-    NarrowFloats(op.call.in.dtype, op.call.out.data, wide.data(), op.count);
-  }
-  return status;
-}
-
-/// (size * quotients + remainders) / size, truncated toward zero.
-void DivideExactly(int64_t* quotients, const int64_t* remainders, size_t count, int size) {
-  for (size_t i = 0; i < count; ++i) {
-    const int64_t whole = quotients[i] + remainders[i] / size;
-    const int64_t rest = remainders[i] % size;
-    const int64_t correction = (whole > 0 && rest < 0) ? -1 : (whole < 0 && rest > 0) ? 1 : 0;
-    quotients[i] = whole + correction;
-  }
-}
-
-// The sum of 64-bit integers may not fit 64 bits where their average does: quotients and
-// remainders are summed apart.
-Status AverageWide(const Allreduce& op, int64_t* values) {
-  std::vector<int64_t> remainders(op.count);
-  for (size_t i = 0; i < op.count; ++i) {
-    remainders[i] = values[i] % op.size;
-    values[i] /= op.size;
-  }
-  Status status = op.Sum(DType::kI64, values, values);
-  if (status.ok()) {
-    status = op.Sum(DType::kI64, remainders.data(), remainders.data());
-  }
-  if (status.ok()) {
-    DivideExactly(values, remainders.data(), op.count, op.size);
-  }
-  return status;
-}
-
-Status RunIntegerAverage(const Allreduce& op) {
-  const DType dtype = op.call.in.dtype;
-  const void* in = op.call.in.data;
-  if (op.call.prescale != 1) {
-    Scale(dtype, op.call.out.data, in, op.count, op.call.prescale);
-    in = op.call.out.data;
-  }
-  std::vector<int64_t> wide(op.count);
-  WidenIntegers(dtype, wide.data(), in, op.count);
-  Status status;
-  if (dtype == DType::kI64 && op.call.postscale == 1) {
-    status = AverageWide(op, wide.data());
-  } else {
-    status = op.Sum(DType::kI64, wide.data(), wide.data());
-    if (op.call.postscale != 1) {
-      Scale(DType::kI64, wide.data(), wide.data(), op.count, op.factor());
-    } else {
-      for (int64_t& value : wide) {
-        value /= op.size;
-      }
-    }
-  }
-  if (status.ok()) {
-    NarrowIntegers(dtype, op.call.out.data, wide.data(), op.count);
-  }
-  return status;
-}
-
-Status RunAllreduce(const Allreduce& op) {
-  const DType dtype = op.call.in.dtype;
-  const bool scales = op.call.prescale != 1 || op.factor() != 1;
-  if ((dtype == DType::kF16 || dtype == DType::kBF16) && scales) {
-    return RunHalf(op);
-  }
-  if (op.averages() && !IsFloating(dtype)) {
-    return RunIntegerAverage(op);
-  }
-  return RunPlain(op);
+size_t CountOf(const Shape& shape, DType dtype) {
+  return static_cast<size_t>(ElementCount(shape, dtype).value_or(0));
 }
 
 /// Asks the caller for the result's memory. Where that fails, memory of our own takes part in its
 /// place, so that the other ranks do not wait for this one.
 class ResultMemory {
  public:
-  ResultMemory(const Submission& call, const Shape& shape, size_t bytes) {
+  ResultMemory(const Submission& call, int64_t rows, size_t bytes) {
+    Shape shape = call.in.shape;
+    shape.front() = rows;
     try {
       data_ = call.allocate(shape, call.in.dtype, call.in.device);
       if (data_ == nullptr && bytes > 0) {
@@ -156,63 +53,196 @@ class ResultMemory {
   std::exception_ptr error_;
 };
 
-Outcome RunAllgather(Backend& backend,
-                     const Submission& call,
-                     const std::vector<int64_t>& first_dims,
-                     Timeout timeout) {
-  Shape shape = call.in.shape;
-  shape.front() = 1;
-  const size_t row_bytes = static_cast<size_t>(ElementCount(shape, call.in.dtype).value_or(0)) *
-                           ElementSize(call.in.dtype);
-  shape.front() = 0;
-  std::vector<size_t> byte_counts;
-  size_t bytes = 0;
-  for (const int64_t rows : first_dims) {
-    shape.front() += rows;
-    byte_counts.push_back(static_cast<size_t>(rows) * row_bytes);
-    bytes += byte_counts.back();
+/// One item on its way.
+struct Run {
+  Backend& backend;
+  const Job& job;
+  std::chrono::milliseconds timeout;
+  std::exception_ptr* own_error;
+
+  OpContext Context(size_t item) const {
+    return {*job.group, job.number + item, std::chrono::steady_clock::now() + timeout};
   }
-  const ResultMemory result(call, shape, bytes);
-  if (bytes == 0) {
-    return {Status::Ok(), result.error()};
-  }
-  return {backend.Allgatherv(call.in.data, result.data(), byte_counts, timeout), result.error()};
+  size_t self() const { return static_cast<size_t>(job.group->self); }
+  size_t size() const { return job.group->ranks.size(); }
+};
+
+Reduction ReductionOf(const Submission& call, size_t group_size) {
+  Reduction what;
+  what.dtype = call.in.dtype;
+  what.op = call.op;
+  what.prescale = call.prescale;
+  what.postscale = call.postscale;
+  what.divisor = call.op == Op::kAverage ? static_cast<int>(group_size) : 1;
+  return what;
 }
 
-Outcome Run(Backend& backend,
-            int size,
-            const Submission& call,
-            const std::vector<int64_t>& first_dims,
-            Timeout timeout) {
-  const auto count = static_cast<size_t>(ElementCount(call.in.shape, call.in.dtype).value_or(0));
-  switch (call.kind) {
-    case OpKind::kAllreduce:
-      return {RunAllreduce({backend, call, count, size, timeout}), nullptr};
+// ---------------------------------------------------------------- allreduce
+
+Status RunAllreduce(const Run& run) {
+  std::vector<Piece> pieces;
+  pieces.reserve(run.job.items.size());
+  Reduction what;
+  for (const JobItem& item : run.job.items) {
+    if (item.call) {
+      const Submission& call = item.call->submission();
+      pieces.push_back({call.in.data, call.out.data, CountOf(call.in.shape, call.in.dtype)});
+      what = ReductionOf(call, run.size());
+    } else {
+      const Signature& zeros = item.zeros;
+      pieces.push_back({nullptr, nullptr, CountOf(zeros.shape, zeros.dtype)});
+      what = {zeros.dtype,
+              zeros.op,
+              zeros.prescale,
+              zeros.postscale,
+              zeros.op == Op::kAverage ? static_cast<int>(run.size()) : 1};
+    }
+  }
+  return run.backend.Allreduce(run.Context(0), pieces, what);
+}
+
+// Everybody gets all vectors and combines them in the same order: neighbours, then neighbours of
+// neighbours, as the recursive doubling of the paper does. It takes as much memory as all vectors.
+Status RunAdasum(const Run& run, const Submission& call) {
+  const size_t count = CountOf(call.in.shape, call.in.dtype);
+  const size_t bytes = count * ElementSize(call.in.dtype);
+  if (bytes == 0) {
+    return run.backend.Barrier(run.Context(0));
+  }
+  std::vector<char> all(bytes * run.size());
+  const std::vector<size_t> byte_counts(run.size(), bytes);
+  Status status = run.backend.Allgatherv(run.Context(0), call.in.data, all.data(), byte_counts);
+  if (!status.ok()) {
+    return status;
+  }
+  for (size_t distance = 1; distance < run.size(); distance *= 2) {
+    for (size_t i = 0; i + distance < run.size(); i += 2 * distance) {
+      char* left = all.data() + i * bytes;
+      kernels::AdasumCombine(static_cast<kernels::Element>(call.in.dtype),
+                             left,
+                             left,
+                             left + distance * bytes,
+                             count);
+    }
+  }
+  std::memcpy(call.out.data, all.data(), bytes);
+  return status;
+}
+
+// ---------------------------------------------------------------- results of a late size
+
+Status RunAllgather(const Run& run, size_t index, const Submission& call) {
+  const std::vector<int64_t>& rows = run.job.items[index].dims;
+  const size_t row_bytes = RowElements(call.in) * ElementSize(call.in.dtype);
+  std::vector<size_t> byte_counts;
+  for (const int64_t count : rows) {
+    byte_counts.push_back(static_cast<size_t>(count) * row_bytes);
+  }
+  const size_t bytes = std::accumulate(byte_counts.begin(), byte_counts.end(), size_t{0});
+  const ResultMemory result(call, std::accumulate(rows.begin(), rows.end(), int64_t{0}), bytes);
+  *run.own_error = result.error();
+  return run.backend.Allgatherv(run.Context(index), call.in.data, result.data(), byte_counts);
+}
+
+Status RunAlltoall(const Run& run, size_t index, const Submission& call) {
+  const std::vector<int64_t>& splits = run.job.items[index].dims;  // A row per member.
+  const size_t row_bytes = RowElements(call.in) * ElementSize(call.in.dtype);
+  std::vector<size_t> send;
+  std::vector<size_t> receive;
+  std::vector<int64_t> received_splits;
+  for (size_t member = 0; member < run.size(); ++member) {
+    send.push_back(static_cast<size_t>(splits[run.self() * run.size() + member]) * row_bytes);
+    received_splits.push_back(splits[member * run.size() + run.self()]);
+    receive.push_back(static_cast<size_t>(received_splits.back()) * row_bytes);
+  }
+  const ResultMemory result(
+      call,
+      std::accumulate(received_splits.begin(), received_splits.end(), int64_t{0}),
+      std::accumulate(receive.begin(), receive.end(), size_t{0}));
+  *run.own_error = result.error();
+  if (call.received_splits != nullptr) {
+    *call.received_splits = std::move(received_splits);
+  }
+  return run.backend.Alltoallv(run.Context(index), call.in.data, send, result.data(), receive);
+}
+
+// The first ranks get one row more where they do not divide.
+Status RunReducescatter(const Run& run, size_t index, const Submission& call) {
+  const size_t row = RowElements(call.in);
+  const auto rows = static_cast<size_t>(call.in.shape.front());
+  std::vector<size_t> counts;
+  for (size_t member = 0; member < run.size(); ++member) {
+    counts.push_back((rows / run.size() + (member < rows % run.size() ? 1 : 0)) * row);
+  }
+  const size_t own_rows = rows / run.size() + (run.self() < rows % run.size() ? 1 : 0);
+  const ResultMemory result(call,
+                            static_cast<int64_t>(own_rows),
+                            counts[run.self()] * ElementSize(call.in.dtype));
+  *run.own_error = result.error();
+  return run.backend.ReduceScatter(
+      run.Context(index), call.in.data, result.data(), counts, ReductionOf(call, run.size()));
+}
+
+Status RunBroadcast(const Run& run, size_t index, const Submission& call) {
+  const std::vector<int>& ranks = run.job.group->ranks;
+  const auto root = std::find(ranks.begin(), ranks.end(), call.root);
+  MUSTER_CHECK(root != ranks.end(), "the coordinator refuses other roots");
+  return run.backend.Broadcast(run.Context(index),
+                               call.in.data,
+                               CountOf(call.in.shape, call.in.dtype) * ElementSize(call.in.dtype),
+                               static_cast<int>(root - ranks.begin()));
+}
+
+Status RunOne(const Run& run, size_t index) {
+  const std::shared_ptr<Call>& call = run.job.items[index].call;
+  MUSTER_CHECK(call, "only an allreduce is done with zeros");
+  const Submission& submission = call->submission();
+  switch (submission.kind) {
     case OpKind::kAllgather:
-      return RunAllgather(backend, call, first_dims, timeout);
+      return RunAllgather(run, index, submission);
+    case OpKind::kAlltoall:
+      return RunAlltoall(run, index, submission);
+    case OpKind::kReducescatter:
+      return RunReducescatter(run, index, submission);
     case OpKind::kBroadcast:
-      return {
-          backend.Broadcast(call.in.data, count * ElementSize(call.in.dtype), call.root, timeout),
-          nullptr};
-    case OpKind::kBarrier:
-    case OpKind::kAgreement:
+      return RunBroadcast(run, index, submission);
+    default:
       break;
   }
   MUSTER_CHECK(false, "an operation that moves data");
   return {};
 }
 
+bool IsAllreduce(const JobItem& item) {
+  return !item.call || item.call->submission().kind == OpKind::kAllreduce;
+}
+
+JobOutcome RunItems(Backend& backend, const Job& job, std::chrono::milliseconds timeout) {
+  JobOutcome outcome;
+  outcome.own_errors.resize(job.items.size());
+  const JobItem& first = job.items.front();
+  if (IsAllreduce(first)) {
+    const Run run{backend, job, timeout, &outcome.own_errors.front()};
+    const bool is_adasum = first.call && first.call->submission().op == Op::kAdasum;
+    outcome.status = is_adasum ? RunAdasum(run, first.call->submission()) : RunAllreduce(run);
+    return outcome;
+  }
+  for (size_t i = 0; i < job.items.size() && outcome.status.ok(); ++i) {
+    outcome.status = RunOne({backend, job, timeout, &outcome.own_errors[i]}, i);
+  }
+  return outcome;
+}
+
 }  // namespace
 
-Outcome RunCollective(Backend& backend,
-                      int size,
-                      const Submission& submission,
-                      const std::vector<int64_t>& first_dims,
-                      Timeout timeout) {
+JobOutcome RunJob(Backend& backend, const Job& job, std::chrono::milliseconds timeout) {
   try {
-    return Run(backend, size, submission, first_dims, timeout);
+    return RunItems(backend, job, timeout);
   } catch (const std::bad_alloc&) {
-    return {Status::Failed("no memory is left for '" + submission.name + "'"), nullptr};
+    JobOutcome outcome;
+    outcome.status = Status::Failed("no memory is left for a result");
+    outcome.own_errors.resize(job.items.size());
+    return outcome;
   }
 }
 

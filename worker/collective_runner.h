@@ -1,29 +1,41 @@
 #pragma once
 
-// RunCollective: one logged operation on one backend, with scaling, averaging and the allocation of
-// results. It decides nothing about order, names or errors of the world.
+// RunJob: what one Execute entry of the log asks this rank to do, on one backend: it finds the
+// buffers, allocates results and names the pieces. It decides nothing about order, names or errors
+// of the world, and computes nothing but Adasum.
 //
-// Threads: the executor's.
+// Threads: the one that drives the session.
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <vector>
 
+#include "worker/call.h"
 #include "worker/collective/backend.h"
-#include "worker/runtime.h"
+#include "worker/core/log_types.h"
 
 namespace muster::worker {
 
-struct Outcome {
-  Status status;                 // What the backend met.
-  std::exception_ptr own_error;  // What the caller's Allocate threw; the other ranks go on.
+struct JobItem {
+  std::shared_ptr<Call> call;  // Null: this rank has joined, and takes part with zeros.
+  Signature zeros;             // Of which kind, if `call` is null.
+  std::vector<int64_t> dims;   // As in Item.
 };
 
-/// `first_dims`: an allgather's, by rank.
-Outcome RunCollective(Backend& backend,
-                      int size,
-                      const Submission& submission,
-                      const std::vector<int64_t>& first_dims,
-                      Backend::Timeout timeout);
+/// Several allreduces are one fused operation, several others follow each other.
+struct Job {
+  std::shared_ptr<const Group> group;  // Shared with later jobs on the set.
+  uint64_t number = 0;                 // Of the first item; each has one.
+  std::vector<JobItem> items;
+};
+
+struct JobOutcome {
+  Status status;  // What the backend met.
+  /// By item, what the caller's Allocate threw; the other ranks go on.
+  std::vector<std::exception_ptr> own_errors;
+};
+
+JobOutcome RunJob(Backend& backend, const Job& job, std::chrono::milliseconds timeout);
 
 }  // namespace muster::worker

@@ -77,6 +77,11 @@ void State::Impl::TakeSnapshot(Runtime& runtime, muster::CommitId commit) {
   }
 }
 
+// Agreements that passed while this rank had joined count as on the other ranks.
+muster::CommitId State::Impl::NextCommit(const Runtime& runtime) const {
+  return ledger_.Next(runtime.place().generation, runtime.JoinedAgreements());
+}
+
 bool State::Impl::Agree(Runtime& runtime) {
   const Generation generation = runtime.place().generation;
   const std::optional<PostedAgreement> previous = std::exchange(posted_, std::nullopt);
@@ -84,7 +89,7 @@ bool State::Impl::Agree(Runtime& runtime) {
   submission.kind = OpKind::kAgreement;
   // Two are under way at most, so two names do; a name of its own for each would fill the tables
   // that remember names.
-  submission.name = "muster.agreement." + std::to_string(ledger_.Next(generation).sequence % 2);
+  submission.name = "muster.agreement." + std::to_string(NextCommit(runtime).sequence % 2);
   submission.vote = runtime.PendingChange();
   posted_ = {.generation = generation, .handle = runtime.Submit(std::move(submission))};
   ledger_.Posted(generation);
@@ -92,15 +97,14 @@ bool State::Impl::Agree(Runtime& runtime) {
     return false;
   }
   Handle handle = previous->handle;
-  handle.wait();
-  return runtime.AgreementResult(handle);
+  return runtime.Value(handle) != 0;
 }
 
 void State::Impl::Commit() {
   Runtime& runtime = GetRuntime();
   worker::FaultPoint("commit", runtime.place().rank);
   // The snapshot comes first: whatever the agreement meets, this place is committed.
-  TakeSnapshot(runtime, ledger_.Next(runtime.place().generation));
+  TakeSnapshot(runtime, NextCommit(runtime));
   if (Agree(runtime)) {
     throw HostsUpdated("the world will change at commit " +
                        std::to_string(ledger_.held()->sequence) + " of generation " +
@@ -110,7 +114,7 @@ void State::Impl::Commit() {
 
 void State::Impl::CheckHostUpdates() {
   Runtime& runtime = GetRuntime();
-  const muster::CommitId commit = ledger_.Next(runtime.place().generation);
+  const muster::CommitId commit = NextCommit(runtime);
   if (Agree(runtime)) {
     TakeSnapshot(runtime, commit);
     throw HostsUpdated("the world will change at check " + std::to_string(commit.sequence) +

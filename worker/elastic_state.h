@@ -32,6 +32,7 @@ class State::Impl {
 
  private:
   void TakeSnapshot(worker::Runtime& runtime, muster::CommitId commit);
+  muster::CommitId NextCommit(const worker::Runtime& runtime) const;
   bool Agree(worker::Runtime& runtime);
 
   std::vector<worker::Registered> entries_;

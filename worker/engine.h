@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "muster/v1/workers.pb.h"
 #include "worker/bulletin.h"
 #include "worker/call.h"
+#include "worker/collective_options.h"
 #include "worker/executor.h"
 #include "worker/formation.h"
 #include "worker/link_acceptor.h"
@@ -28,6 +30,7 @@
 #include "worker/page_client.h"
 #include "worker/rendezvous_client.h"
 #include "worker/session.h"
+#include "worker/shm/segment_client.h"
 
 namespace muster::worker {
 
@@ -44,6 +47,8 @@ struct EngineOptions {
   int slot = 0;
   ListenPlan listen;
   std::chrono::milliseconds operation_timeout = std::chrono::seconds(30);
+  CollectiveOptions collective;
+  std::vector<std::vector<int32_t>> process_sets;  // Of a job's first world.
   /// Ends the process at once, without any clean-up; tests swap it.
   std::function<void(int code, const std::string& why)> end_process;
 };
@@ -59,7 +64,12 @@ class Engine {
   /// Shakes hands with the agent and starts the threads; the rest is told by the bulletin.
   Status Start();
 
-  void Submit(std::shared_ptr<Call> call);
+  /// Of one generation; at least one.
+  void Submit(std::span<const std::shared_ptr<Call>> calls);
+  /// Does what completes the operation, if nobody else does.
+  void HelpComplete(const Operation& operation);
+  /// The session of the generation at work; null: there is none. Shared with whoever is inside.
+  std::shared_ptr<Session> current() const;
   void Report(v1::WorkerReport report);
   /// The user's thread has left its generation without an order to do so.
   void AbandonGeneration(Generation generation);
@@ -86,14 +96,14 @@ class Engine {
 
   void FormAlone();
   void Form(Place place, FormationPlan plan);
-  void OnFormed(const Place& place, FormedLinks links);
+  void AskForSegment(const Place& place);
+  void OnFormed(const Place& place, FormedWorld world);
+  void PinThreads(const Place& place);
   /// Ends everything of this generation and older, and tells the user's threads.
   void EndGenerations(Generation generation, const std::string& reason);
   void EndSession(const std::string& reason);
   void ReportBroken(Generation generation, const BrokenReport& report);
 
-  void SubmitQueued();
-  void CloseQueue();
   void BeginShutdown(bool done);
   void FinishShutdown();
   void SendBye();
@@ -113,19 +123,21 @@ class Engine {
   std::unique_ptr<LinkAcceptor> acceptor_;
   std::string host_;
   int slot_ = 0;
-  SessionTimes times_;
+  SessionOptions session_options_;
   bool joined_ = false;
   bool stream_ended_ = false;
   bool bye_sent_ = false;
   Generation newest_;  // Ordered or revoked; older orders are stale.
   std::unique_ptr<Formation> formation_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<SegmentClient> segment_client_;
+  std::shared_ptr<Session> session_;  // Shared with threads of the user that are inside.
+  std::vector<SetRecord> set_records_;
+  int32_t next_set_id_ = 1;
   size_t draining_sessions_ = 0;
   enum class Ending : uint8_t { kNo, kLeaving, kClosing } ending_ = Ending::kNo;
 
-  Mutex mutex_;
-  std::vector<std::shared_ptr<Call>> queued_ MUSTER_GUARDED_BY(mutex_);
-  bool closed_ MUSTER_GUARDED_BY(mutex_) = false;  // Nobody takes from the queue any more.
+  mutable Mutex mutex_;
+  std::shared_ptr<Session> current_ MUSTER_GUARDED_BY(mutex_);  // session_, for other threads.
 };
 
 }  // namespace muster::worker

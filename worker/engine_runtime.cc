@@ -1,5 +1,6 @@
 #include "worker/engine_runtime.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -64,6 +65,11 @@ Result<RuntimeOptions> OptionsFromEnvironment() {
   if (!timeout.ok()) {
     return timeout;
   }
+  Result<CollectiveOptions> collective = ReadCollectiveOptions();
+  if (!collective.ok()) {
+    return collective.status();
+  }
+  options.engine.collective = std::move(collective).value();
   AgentAccess agent;
   agent.directory = FromEnvironment(kEnvAgentDirectory);
   if (agent.directory.empty()) {
@@ -101,7 +107,7 @@ EngineRuntime::~EngineRuntime() {
   ShutdownWith(1);
 }
 
-void EngineRuntime::Init() {
+void EngineRuntime::Init(const std::vector<std::vector<int>>& process_sets) {
   MUSTER_CHECK(phase_ == Phase::kNew, "a runtime starts once");
   if (!engine_.has_agent()) {
     WarnUnderAnotherLauncher();
@@ -134,6 +140,7 @@ void EngineRuntime::Init() {
     Shutdown();
     std::exit(0);
   }
+  CheckFirstSets(process_sets);
   trace_.Write("init", TraceFields(place_, std::nullopt));
   FaultPoint("init", place_.rank);
 }
@@ -167,16 +174,12 @@ void EngineRuntime::ShutdownWith(int exit_code) {
 
 // ---------------------------------------------------------------- calls
 
-std::string EngineRuntime::NameFor(const Submission& submission) {
-  if (!submission.name.empty()) {
-    return submission.name;
-  }
-  const auto kind = static_cast<size_t>(submission.kind);
-  return std::string(Name(submission.kind)) + ".noname." + std::to_string(++unnamed_[kind]);
+std::string EngineRuntime::UnnamedName(OpKind kind) {
+  return std::string(Name(kind)) + ".noname." +
+         std::to_string(++unnamed_[static_cast<size_t>(kind)]);
 }
 
-std::exception_ptr EngineRuntime::Refusal(const Submission& submission,
-                                          Generation generation) const {
+std::exception_ptr EngineRuntime::Refusal(const Submission& submission, Generation generation) {
   constexpr size_t kNameBytesMax = 4096;
   if (generation.value == 0) {
     return std::make_exception_ptr(InvalidCollective(
@@ -188,46 +191,131 @@ std::exception_ptr EngineRuntime::Refusal(const Submission& submission,
     return std::make_exception_ptr(InvalidCollective(
         "a name of " + std::to_string(submission.name.size()) + " bytes is longer than 4096"));
   }
+  {
+    const MutexLock lock(bulletin_.mutex);
+    if (bulletin_.revoked >= generation) {
+      return LostError(generation, bulletin_.revoke_reason);
+    }
+  }
+  if (!book_.Add(generation, submission.set, submission.name)) {
+    return std::make_exception_ptr(InvalidCollective(
+        "'" + submission.name +
+        "' is already in flight on this rank; wait for it, or give the second call another name"));
+  }
   return nullptr;
 }
 
 Handle EngineRuntime::Submit(Submission submission) {
+  const bool reusable = !submission.name.empty();
+  if (!reusable) {
+    submission.name = UnnamedName(submission.kind);
+  }
+  std::vector<Submission> one;
+  one.push_back(std::move(submission));
+  return SubmitNamed(std::move(one), reusable);
+}
+
+// Members are called "<base>_<i>of<n>", as Horovod calls them.
+Handle EngineRuntime::SubmitGroup(std::vector<Submission> members) {
+  if (members.empty()) {
+    auto operation = std::make_shared<Operation>();
+    [[maybe_unused]] const bool has_callbacks = operation->Complete(nullptr);
+    return Handle(std::move(operation));
+  }
+  const bool reusable = !members.front().name.empty();
+  const std::string base = reusable ? members.front().name : UnnamedName(members.front().kind);
+  const auto size = static_cast<uint32_t>(members.size());
+  for (uint32_t i = 0; i < size; ++i) {
+    members[i].name = base + "_" + std::to_string(i) + "of" + std::to_string(size);
+    members[i].group = {base, size, i};
+  }
+  return SubmitNamed(std::move(members), reusable);
+}
+
+// If one of a group cannot go ahead, none does.
+Handle EngineRuntime::SubmitNamed(std::vector<Submission> submissions, bool reusable) {
   if (phase_ != Phase::kRunning) {
     throw Error("muster has been shut down");
   }
-  const bool reusable = !submission.name.empty();
-  submission.name = NameFor(submission);
-  auto operation = std::make_shared<Operation>();
-  Handle handle(operation);
   Generation generation;
-  std::exception_ptr refusal;
   {
     const MutexLock lock(bulletin_.mutex);
     generation = bulletin_.adopted;
-    if (generation.value > 0 && bulletin_.revoked >= generation) {
-      refusal =
-          std::make_exception_ptr(WorkersLost(RevokedText(generation, bulletin_.revoke_reason)));
+  }
+  auto operation = std::make_shared<Operation>(submissions.size(), this);
+  for (size_t i = 0; i < submissions.size(); ++i) {
+    const std::exception_ptr refusal = Refusal(submissions[i], generation);
+    if (!refusal) {
+      continue;
     }
+    for (size_t added = 0; added < i; ++added) {
+      book_.Remove(generation, submissions[added].set, submissions[added].name);
+    }
+    auto refused = std::make_shared<Operation>();
+    [[maybe_unused]] const bool has_callbacks = refused->Complete(refusal);
+    return Handle(std::move(refused));
   }
-  if (!refusal) {
-    refusal = Refusal(submission, generation);
+  std::vector<std::shared_ptr<Call>> calls;
+  for (Submission& submission : submissions) {
+    calls.push_back(
+        std::make_shared<Call>(std::move(submission), generation, reusable, operation, book_));
   }
-  if (!refusal && !book_.Add(generation, submission.name)) {
-    refusal = std::make_exception_ptr(InvalidCollective(
-        "'" + submission.name +
-        "' is already in flight on this rank; wait for it, or give the second call another name"));
-  }
-  if (refusal) {
-    operation->Complete(refusal);
-    return handle;
-  }
-  engine_.Submit(std::make_shared<Call>(
-      std::move(submission), generation, reusable, std::move(operation), book_));
-  return handle;
+  engine_.Submit(calls);
+  return Handle(std::move(operation));
 }
 
-bool EngineRuntime::AgreementResult(Handle& handle) {
-  return OperationAccess::Of(handle).WaitForAgreement();
+int64_t EngineRuntime::Value(Handle& handle) {
+  return OperationAccess::Of(handle).WaitForValue();
+}
+
+// ---------------------------------------------------------------- process sets
+
+ProcessSets EngineRuntime::CurrentSets() const {
+  const std::shared_ptr<Session> session = engine_.current();
+  if (!session || session->generation() != place_.generation) {
+    throw WorkersLost("the process sets of a world that is over");
+  }
+  return session->sets();
+}
+
+std::vector<int> EngineRuntime::SetRanks(ProcessSet set) const {
+  const ProcessSets sets = CurrentSets();
+  const ProcessSets::Set* found = sets.Find(set.id);
+  if (found == nullptr || found->broken()) {
+    throw InvalidCollective("process set " + std::to_string(set.id) +
+                            (found == nullptr ? " does not exist" : " has lost a worker"));
+  }
+  return {found->ranks.begin(), found->ranks.end()};
+}
+
+std::vector<ProcessSet> EngineRuntime::Sets() const {
+  std::vector<ProcessSet> ids;
+  for (const auto& [id, set] : CurrentSets().all()) {
+    ids.push_back({id});
+  }
+  return ids;
+}
+
+uint64_t EngineRuntime::JoinedAgreements() const {
+  const std::shared_ptr<Session> session = engine_.current();
+  return session && session->generation() == place_.generation ? session->joined_agreements() : 0;
+}
+
+// Rank 0's list made the sets. A newcomer has those of the job.
+void EngineRuntime::CheckFirstSets(const std::vector<std::vector<int>>& wanted) const {
+  if (newcomer_ || wanted.empty()) {
+    return;
+  }
+  const ProcessSets sets = CurrentSets();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    std::vector<int32_t> ranks(wanted[i].begin(), wanted[i].end());
+    std::sort(ranks.begin(), ranks.end());
+    const ProcessSets::Set* found = sets.Find(static_cast<int32_t>(i + 1));
+    if (found == nullptr || found->ranks != ranks) {
+      throw Error("process set " + std::to_string(i + 1) + " " + ToString(Shape(ranks.begin(), ranks.end())) +
+                  " given to init() is no set of ranks of this world, or not the same as on rank 0");
+    }
+  }
 }
 
 // ---------------------------------------------------------------- elastic::run

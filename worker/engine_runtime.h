@@ -12,6 +12,7 @@
 
 #include "worker/bulletin.h"
 #include "worker/call.h"
+#include "worker/core/dtype.h"
 #include "worker/engine.h"
 #include "worker/runtime.h"
 
@@ -26,12 +27,12 @@ struct RuntimeOptions {
 /// speaks of an agent but is not complete.
 Result<RuntimeOptions> OptionsFromEnvironment();
 
-class EngineRuntime final : public Runtime {
+class EngineRuntime final : public Runtime, public OperationHelper {
  public:
   explicit EngineRuntime(RuntimeOptions options);
   ~EngineRuntime() override;
 
-  void Init() override;
+  void Init(const std::vector<std::vector<int>>& process_sets) override;
   void Shutdown() override { ShutdownWith(0); }
   /// For an exit with a code: another one than 0 is never Done.
   void ShutdownWith(int exit_code);
@@ -39,7 +40,11 @@ class EngineRuntime final : public Runtime {
   const Trace& trace() const override { return trace_; }
 
   Handle Submit(Submission submission) override;
-  bool AgreementResult(Handle& handle) override;
+  Handle SubmitGroup(std::vector<Submission> members) override;
+  int64_t Value(Handle& handle) override;
+  std::vector<int> SetRanks(ProcessSet set) const override;
+  std::vector<ProcessSet> Sets() const override;
+  uint64_t JoinedAgreements() const override;
 
   bool PendingChange() const override;
   void EnterElastic() override;
@@ -52,10 +57,14 @@ class EngineRuntime final : public Runtime {
  private:
   enum class Phase : uint8_t { kNew, kRunning, kEnded };
 
+  void HelpComplete(const Operation& operation) override { engine_.HelpComplete(operation); }
   void Adopt(const Place& place) MUSTER_REQUIRES(bulletin_.mutex);
-  std::string NameFor(const Submission& submission);
-  /// Nothing if the call may go ahead.
-  std::exception_ptr Refusal(const Submission& submission, Generation generation) const;
+  std::string UnnamedName(OpKind kind);
+  Handle SubmitNamed(std::vector<Submission> submissions, bool reusable);
+  /// Nothing if the call may go ahead; then its name is in flight.
+  std::exception_ptr Refusal(const Submission& submission, Generation generation);
+  void CheckFirstSets(const std::vector<std::vector<int>>& wanted) const;
+  ProcessSets CurrentSets() const;
   std::optional<CommitId> held() const;
 
   mutable Bulletin bulletin_;
@@ -73,7 +82,7 @@ class EngineRuntime final : public Runtime {
 
   std::atomic<Phase> phase_{Phase::kNew};
   // Calls without a name, by kind, in this generation.
-  std::array<std::atomic<uint64_t>, 5> unnamed_{};
+  std::array<std::atomic<uint64_t>, kOpKindCount> unnamed_{};
 };
 
 }  // namespace muster::worker

@@ -14,9 +14,9 @@ Formation::Formation(Loop& loop, LinkAcceptor& acceptor, FormationPlan plan, Cal
       plan_(std::move(plan)),
       callbacks_(std::move(callbacks)),
       announced_(plan_.size) {
-  MUSTER_CHECK(plan_.rank < plan_.size, "a rank of the world");
-  links_.control.resize(plan_.size);
-  links_.data.resize(plan_.size);
+  MUSTER_CHECK(plan_.rank < plan_.size && plan_.hosts.size() == plan_.size, "a rank of the world");
+  world_.control.resize(plan_.size);
+  world_.data.resize(plan_.size);
 }
 
 Formation::~Formation() {
@@ -27,13 +27,40 @@ void Formation::Start() {
   acceptor_.Expect(plan_.generation, plan_.rank, plan_.link_key, [this](LinkId id, PrivateFd fd) {
     OnAccepted(id, std::move(fd));
   });
-  if (plan_.rank == 0) {
-    announced_[0] = plan_.own_addresses;
-    has_table_ = plan_.size == 1;
-    CheckComplete();
-  } else {
+  if (plan_.rank != 0) {
     Dial(0, LinkKind::kControl, plan_.coordinator);
   }
+}
+
+void Formation::SetSegment(std::shared_ptr<Segment> segment) {
+  segment_ = std::move(segment);
+  if (plan_.rank != 0) {
+    return AnnounceSelf();
+  }
+  Announce own;
+  own.addresses = plan_.own_addresses;
+  own.incarnation = plan_.incarnation;
+  own.host = plan_.hosts[0];
+  own.has_segment = *segment_ != nullptr;
+  own.sets = plan_.sets;
+  own.next_set_id = plan_.next_set_id;
+  announced_[0] = std::move(own);
+  CheckAnnounced();
+}
+
+// Whichever comes last, the link or the segment.
+void Formation::AnnounceSelf() {
+  if (!segment_ || !world_.control[0]) {
+    return;
+  }
+  Announce announce;
+  announce.addresses = plan_.own_addresses;
+  announce.incarnation = plan_.incarnation;
+  announce.host = plan_.hosts[plan_.rank];
+  announce.has_segment = *segment_ != nullptr;
+  announce.sets = plan_.sets;
+  announce.next_set_id = plan_.next_set_id;
+  world_.control[0]->Send(Encode(announce));
 }
 
 void Formation::Dial(uint32_t rank, LinkKind kind, const std::vector<std::string>& addresses) {
@@ -46,7 +73,7 @@ void Formation::Dial(uint32_t rank, LinkKind kind, const std::vector<std::string
     if (kind == LinkKind::kControl) {
       AddControlLink(rank, std::move(fd));
     } else {
-      links_.data[rank] = std::move(fd);
+      world_.data[rank] = std::move(fd);
       CheckComplete();
     }
   };
@@ -71,7 +98,7 @@ void Formation::OnAccepted(LinkId id, PrivateFd fd) {
     return;
   }
   if (id.kind == LinkKind::kData) {
-    links_.data[id.from] = std::move(fd);
+    world_.data[id.from] = std::move(fd);
     CheckComplete();
   } else if (plan_.rank == 0) {
     AddControlLink(id.from, std::move(fd));
@@ -79,7 +106,7 @@ void Formation::OnAccepted(LinkId id, PrivateFd fd) {
 }
 
 void Formation::AddControlLink(uint32_t rank, PrivateFd fd) {
-  auto& link = links_.control[rank];
+  auto& link = world_.control[rank];
   if (link) {
     link->Close();
     replaced_.push_back(std::move(link));
@@ -91,14 +118,14 @@ void Formation::AddControlLink(uint32_t rank, PrivateFd fd) {
     ReportBroken(rank, "the control link with rank " + std::to_string(rank) + " broke: " + reason);
   };
   if (plan_.rank != 0) {
-    link->Send(Encode(Announce{plan_.own_addresses}));
+    AnnounceSelf();
   }
-  link->Start(std::move(callbacks));
+  world_.control[rank]->Start(std::move(callbacks));
 }
 
 // One frame per link belongs to the formation; the ones behind it to whoever gets the links.
 void Formation::OnControlFrame(uint32_t rank, std::string_view frame) {
-  links_.control[rank]->Pause();
+  world_.control[rank]->Pause();
   Result<ControlMessage> message = Decode(frame);
   if (message.ok() && plan_.rank == 0 && std::holds_alternative<Announce>(message.value())) {
     OnAnnounce(rank, std::get<Announce>(std::move(message).value()));
@@ -111,34 +138,98 @@ void Formation::OnControlFrame(uint32_t rank, std::string_view frame) {
 }
 
 void Formation::OnAnnounce(uint32_t rank, Announce message) {
-  announced_[rank] = std::move(message.addresses);
-  if (has_table_) {
-    links_.control[rank]->Send(Encode(AddressTable{announced_}));  // It dialled again.
+  if (message.host != plan_.hosts[rank]) {
+    return ReportBroken(rank, "rank " + std::to_string(rank) + " announced another host");
+  }
+  announced_[rank] = std::move(message);
+  if (table_) {
+    world_.control[rank]->Send(Encode(*table_));  // It dialled again.
     return;
   }
-  const bool all = std::none_of(
-      announced_.begin(), announced_.end(), [](const auto& list) { return list.empty(); });
+  CheckAnnounced();
+}
+
+void Formation::CheckAnnounced() {
+  const bool all = std::all_of(
+      announced_.begin(), announced_.end(), [](const auto& announce) { return announce; });
   if (!all) {
     return;
   }
-  has_table_ = true;
-  const std::string table = Encode(AddressTable{announced_});
-  for (const auto& link : links_.control) {
+  AddressTable table = MakeTable();
+  const std::string frame = Encode(table);
+  for (const auto& link : world_.control) {
     if (link) {
-      link->Send(table);
+      link->Send(frame);
     }
   }
-  CheckComplete();
+  OnTable(table);
+}
+
+// Of the process sets, whoever has seen most of the log knows best.
+AddressTable Formation::MakeTable() const {
+  AddressTable table;
+  std::vector<bool> has_segment;
+  const Announce* newest = &*announced_[0];
+  for (const std::optional<Announce>& announce : announced_) {
+    table.addresses.push_back(announce->addresses);
+    table.incarnations.push_back(announce->incarnation);
+    has_segment.push_back(announce->has_segment);
+    if (IsNewer(announce->sets, announce->next_set_id, newest->sets, newest->next_set_id)) {
+      newest = &*announce;
+    }
+  }
+  table.hosts = plan_.hosts;
+  table.backend = ChooseBackend(plan_.backend, plan_.hosts, has_segment);
+  if (newest->next_set_id == 1) {
+    const ProcessSets first = FirstSets(table.incarnations);
+    table.sets = first.ToRecords();
+    table.next_set_id = first.next_id();
+  } else {
+    table.sets = newest->sets;
+    table.next_set_id = newest->next_set_id;
+  }
+  return table;
+}
+
+// Sets that are none are left out: init() compares, and says so.
+ProcessSets Formation::FirstSets(const std::vector<uint64_t>& incarnations) const {
+  ProcessSets sets(incarnations);
+  for (const std::vector<int32_t>& ranks : plan_.first_sets) {
+    if (sets.FindAddFault(ranks).empty()) {
+      sets.Add(ranks);
+    }
+  }
+  return sets;
+}
+
+bool Formation::Adopt(const AddressTable& table) {
+  if (table.addresses.size() != plan_.size || table.hosts != plan_.hosts ||
+      table.incarnations.size() != plan_.size ||
+      table.incarnations[plan_.rank] != plan_.incarnation) {
+    return false;
+  }
+  Result<ProcessSets> sets =
+      ProcessSets::FromRecords(table.sets, table.next_set_id, table.incarnations);
+  if (!sets.ok()) {
+    return false;
+  }
+  world_.sets = std::move(sets).value();
+  world_.backend = table.backend;
+  world_.hosts = table.hosts;
+  // Where no backend uses it, the rings would not be looked into by all.
+  world_.segment = table.backend == BackendKind::kGloo ? nullptr : segment_.value_or(nullptr);
+  return table.backend == BackendKind::kGloo || world_.segment != nullptr ||
+         std::count(plan_.hosts.begin(), plan_.hosts.end(), plan_.hosts[plan_.rank]) == 1;
 }
 
 void Formation::OnTable(const AddressTable& table) {
-  if (table.addresses.size() != plan_.size) {
-    ReportBroken(0, "the table of addresses is not of this world");
-    return;
+  if (!Adopt(table)) {
+    return ReportBroken(0, "the table of addresses is not of this world");
   }
-  has_table_ = true;
-  for (uint32_t rank = 0; rank < plan_.rank; ++rank) {
-    if (!links_.data[rank].valid()) {
+  table_ = table;
+  const uint32_t dialled = table.backend == BackendKind::kShm ? 0 : plan_.rank;
+  for (uint32_t rank = 0; rank < dialled; ++rank) {
+    if (!world_.data[rank].valid()) {
       Dial(rank, LinkKind::kData, table.addresses[rank]);
     }
   }
@@ -146,17 +237,18 @@ void Formation::OnTable(const AddressTable& table) {
 }
 
 void Formation::CheckComplete() {
-  if (complete_ || !has_table_) {
+  if (complete_ || !table_) {
     return;
   }
-  for (uint32_t rank = 0; rank < plan_.size; ++rank) {
-    if (rank != plan_.rank && !links_.data[rank].valid()) {
+  const bool has_data_links = world_.backend != BackendKind::kShm;
+  for (uint32_t rank = 0; has_data_links && rank < plan_.size; ++rank) {
+    if (rank != plan_.rank && !world_.data[rank].valid()) {
       return;
     }
   }
   complete_ = true;
   acceptor_.Forget(plan_.generation);
-  callbacks_.on_formed(std::move(links_));
+  callbacks_.on_formed(std::move(world_));
 }
 
 void Formation::ReportBroken(uint32_t rank, const std::string& evidence) {

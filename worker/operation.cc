@@ -6,12 +6,17 @@
 
 namespace muster {
 
-bool Operation::Complete(std::exception_ptr error, bool agreed) {
+bool Operation::Complete(std::exception_ptr error, int64_t value) {
   const MutexLock lock(mutex_);
-  MUSTER_CHECK(!complete_, "an operation completes once");
-  complete_ = true;
-  agreed_ = agreed;
-  error_ = std::move(error);
+  MUSTER_CHECK(parts_ > 0, "an operation completes once");
+  if (error && !error_) {
+    error_ = std::move(error);
+  }
+  value_ = value;
+  if (--parts_ > 0) {
+    return false;
+  }
+  complete_.store(true, std::memory_order_release);
   completed_.NotifyAll();
   return !callbacks_.empty();
 }
@@ -29,16 +34,14 @@ void Operation::RunCallbacks() {
   }
 }
 
-bool Operation::complete() const {
-  const MutexLock lock(mutex_);
-  return complete_;
-}
-
 // No deadline of its own: the engine completes every operation, at the latest when its generation
 // is revoked, and ends the process if it cannot.
 void Operation::Wait() {
+  if (!complete() && helper_ != nullptr) {
+    helper_->HelpComplete(*this);
+  }
   const MutexLock lock(mutex_);
-  while (!complete_) {
+  while (!complete()) {
     completed_.Wait(mutex_);
   }
   if (error_) {
@@ -46,17 +49,17 @@ void Operation::Wait() {
   }
 }
 
-bool Operation::WaitForAgreement() {
+int64_t Operation::WaitForValue() {
   Wait();
   const MutexLock lock(mutex_);
-  return agreed_;
+  return value_;
 }
 
 void Operation::Then(Callback callback) {
   std::exception_ptr error;
   {
     const MutexLock lock(mutex_);
-    if (!complete_) {
+    if (!complete()) {
       callbacks_.push_back(std::move(callback));
       return;
     }

@@ -1,10 +1,12 @@
 #pragma once
 
-// Operation: what a Handle refers to, one collective from submission to completion. It holds the
-// outcome and who waits for it, never a tensor.
+// Operation: what a Handle refers to, one collective, or a group of them, from submission to
+// completion. It holds the outcome and who waits for it, never a tensor.
 //
-// Threads: any. Complete is called once; callbacks of then() run where RunCallbacks is called.
+// Threads: any. Callbacks of then() run where RunCallbacks is called.
 
+#include <atomic>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -15,31 +17,47 @@
 
 namespace muster {
 
+/// Lets a thread that waits for an operation do the work that completes it.
+class OperationHelper {
+ public:
+  virtual ~OperationHelper() = default;
+  /// Returns when the operation is complete, or when somebody else is at this work already.
+  virtual void HelpComplete(const Operation& operation) = 0;
+};
+
 struct Operation {
  public:
   using Callback = std::function<void(std::exception_ptr)>;
 
-  /// Sets the outcome (nullptr: success) and wakes the waiters. Callbacks do not run here, because
-  /// they belong on the executor thread: true if there are some for RunCallbacks.
-  bool Complete(std::exception_ptr error, bool agreed = false);
+  /// Complete once `parts` parts are. `helper` outlives the operation's completion; may be null.
+  explicit Operation(size_t parts = 1, OperationHelper* helper = nullptr)
+      : parts_(parts), helper_(helper) {}
+
+  /// Completes a part: with an error, or with what the operation gives as a number (an agreement's
+  /// vote, the last rank of a join, the id of a set). The first error is the operation's. With the
+  /// last part, waiters wake; callbacks do not run here, because they belong on the executor
+  /// thread: true if there are some for RunCallbacks.
+  [[nodiscard]] bool Complete(std::exception_ptr error, int64_t value = 0);
   /// Runs the callbacks that wait for completion, each once.
   void RunCallbacks();
 
-  bool complete() const;
+  bool complete() const { return complete_.load(std::memory_order_acquire); }
   /// Waits; throws what the operation met.
   void Wait();
   /// At once if the operation is complete.
   void Then(Callback callback);
-  /// Result of an agreement. Waits; throws what it met.
-  bool WaitForAgreement();
+  /// As Wait, and gives the number.
+  int64_t WaitForValue();
 
  private:
   mutable Mutex mutex_;
   CondVar completed_;
-  bool complete_ MUSTER_GUARDED_BY(mutex_) = false;
-  bool agreed_ MUSTER_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> complete_{false};  // Written under the mutex.
+  size_t parts_ MUSTER_GUARDED_BY(mutex_);
+  int64_t value_ MUSTER_GUARDED_BY(mutex_) = 0;
   std::exception_ptr error_ MUSTER_GUARDED_BY(mutex_);
   std::vector<Callback> callbacks_ MUSTER_GUARDED_BY(mutex_);
+  OperationHelper* const helper_;
 };
 
 /// How the runtime gets from a Handle to its operation.

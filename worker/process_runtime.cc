@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -67,7 +68,7 @@ void StartLog() {
 
 }  // namespace
 
-void InitProcessRuntime() {
+void InitProcessRuntime(const std::vector<std::vector<int>>& process_sets) {
   Process& process = TheProcess();
   if (Running() != nullptr) {
     return;
@@ -80,8 +81,13 @@ void InitProcessRuntime() {
   if (!options.ok()) {
     throw Error(options.status().message());
   }
+  for (const std::vector<int>& ranks : process_sets) {
+    options.value().engine.process_sets.emplace_back(ranks.begin(), ranks.end());
+    std::sort(options.value().engine.process_sets.back().begin(),
+              options.value().engine.process_sets.back().end());
+  }
   auto runtime = std::make_unique<EngineRuntime>(std::move(options).value());
-  runtime->Init();
+  runtime->Init(process_sets);
   // on_exit instead of atexit, because only code 0 is success.
   [[maybe_unused]] static const int registered = ::on_exit(AtExit, nullptr);
   process.runtime = runtime.get();

@@ -8,7 +8,8 @@
 
 namespace muster::worker {
 
-void InitProcessRuntime();
+/// `process_sets`: see muster.h.
+void InitProcessRuntime(const std::vector<std::vector<int>>& process_sets);
 void ShutdownProcessRuntime();
 bool ProcessRuntimeIsInitialized();
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/ids.h"
 #include "common/trace.h"
@@ -26,13 +27,18 @@ struct Submission {
   std::string name;  // Empty: the runtime names it after the count of calls of this kind.
   Tensor in;
   Tensor out;         // Allreduce and broadcast (in place: same data as `in`).
-  Allocate allocate;  // Allgather.
-  int root = 0;
+  Allocate allocate;  // Allgather, alltoall, reducescatter.
+  int root = 0;       // Broadcast: of the world. RemoveSet: the set.
+  std::vector<int64_t> splits;                      // Alltoall. Empty: equal parts.
+  std::vector<int64_t>* received_splits = nullptr;  // Alltoall; may be null.
+  std::vector<int32_t> ranks;                       // AddSet.
+  GroupKey group;
   Op op = Op::kSum;
   double prescale = 1;
   double postscale = 1;
   ProcessSet set;
-  bool vote = false;  // Agreement: the result is the OR over all ranks.
+  bool vote = false;      // Agreement: the result is the OR over all ranks.
+  bool blocking = false;  // The caller is going to wait for it at once.
 };
 
 /// The place that the user's thread has adopted. Changes only in Init, AwaitWorld and Shutdown.
@@ -58,14 +64,23 @@ class Runtime {
  public:
   virtual ~Runtime() = default;
 
-  virtual void Init() = 0;
+  /// `process_sets`: ids 1, 2, ..., of the first world.
+  virtual void Init(const std::vector<std::vector<int>>& process_sets) = 0;
   virtual void Shutdown() = 0;
   virtual const Place& place() const = 0;
   virtual const Trace& trace() const = 0;
 
   virtual Handle Submit(Submission submission) = 0;
-  /// Result of a completed agreement; throws what it met.
-  virtual bool AgreementResult(Handle& handle) = 0;
+  /// Several under one handle, which is complete when all are.
+  virtual Handle SubmitGroup(std::vector<Submission> members) = 0;
+  /// What a completed agreement, join or AddSet gives as a number; throws what it met.
+  virtual int64_t Value(Handle& handle) = 0;
+  /// Ranks in the present world; throws InvalidCollective if the set is no more, or broken.
+  virtual std::vector<int> SetRanks(ProcessSet set) const = 0;
+  virtual std::vector<ProcessSet> Sets() const = 0;
+  /// Agreements of the present generation that passed while this rank was joined: it did not post
+  /// them, and they count.
+  virtual uint64_t JoinedAgreements() const = 0;
 
   // For elastic::run.
   /// True if this worker was told that the world will change, or that it is to drain.

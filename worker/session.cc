@@ -5,8 +5,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
-#include "worker/collective/gloo_backend.h"
-#include "worker/collective_runner.h"
+#include "worker/collective_setup.h"
 #include "worker/core/call_check.h"
 
 namespace muster::worker {
@@ -19,25 +18,46 @@ std::exception_ptr MakeError(const std::string& message) {
 
 constexpr const char* kShutDown = "this worker has shut down";
 
+SequencerOptions OptionsOfSequencer(const SessionOptions& options) {
+  SequencerOptions result;
+  result.fusion_bytes = options.fusion_bytes;
+  result.id_limit = options.id_limit;
+  return result;
+}
+
 }  // namespace
 
 Session::Session(Loop& loop,
                  Executor& executor,
                  const Place& place,
-                 SessionTimes times,
-                 FormedLinks links,
+                 const SessionOptions& options,
+                 FormedWorld world,
                  Callbacks callbacks)
     : loop_(loop),
       executor_(executor),
       generation_(place.generation),
       rank_(static_cast<uint32_t>(place.rank)),
       size_(static_cast<uint32_t>(place.size)),
-      times_(times),
+      options_(options),
       callbacks_(std::move(callbacks)),
-      links_(std::move(links.control)),
-      backend_(MakeGlooBackend(place.rank, std::move(links.data))) {
+      patience_(PatienceFor(place.local_size)),
+      base_rank_(place.rank - place.local_rank),
+      links_(std::move(world.control)),
+      segment_(std::move(world.segment)),
+      bell_(segment_ ? segment_->bell(place.local_rank) : own_bell_),
+      follower_(rank_, world.sets) {
+  WorldBackend made = MakeWorldBackend(
+      place, world.backend, world.hosts, segment_, std::move(world.data));
+  backend_ = std::move(made.backend);
+  backend_name_ = made.name;
+  const MutexLock lock(mutex_);
+  if (segment_ && world.hosts[0] == world.hosts[rank_]) {
+    rings_ = std::make_unique<RingStar>(*segment_, place.local_rank);
+    watched_rings_ = rings_.get();
+  }
   if (coordinates()) {
-    sequencer_ = std::make_unique<Sequencer>(size_);
+    sequencer_ = std::make_unique<Sequencer>(
+        std::move(world.sets), OptionsOfSequencer(options_), ReduceSmall);
   }
 }
 
@@ -49,142 +69,161 @@ void Session::Start() {
       continue;
     }
     ControlLink::Callbacks callbacks;
-    callbacks.on_frame = [this, rank](std::string_view frame) { OnFrame(rank, frame); };
-    callbacks.on_broken = [this, rank](const std::string& reason) { OnLinkBroken(rank, reason); };
+    callbacks.on_frame = [this, rank](std::string_view frame) {
+      const MutexLock lock(mutex_);
+      OnFrame(rank, frame);
+    };
+    callbacks.on_broken = [this, rank](const std::string& reason) {
+      const MutexLock lock(mutex_);
+      closed_.insert(rank);
+      OnLinkBroken(rank, reason);
+    };
     links_[rank]->Start(std::move(callbacks));
   }
 }
 
 // ---------------------------------------------------------------- calls of this rank
 
-void Session::Submit(const std::vector<std::shared_ptr<Call>>& calls) {
-  Requests message;
+void Session::Submit(std::span<const std::shared_ptr<Call>> calls) {
+  const MutexLock lock(mutex_);
+  Requests requests;
+  bool call_coordinator = false;
+  bool blocking = true;
   for (const std::shared_ptr<Call>& call : calls) {
-    if (end_) {
-      Complete(call, end_);
-      continue;
-    }
-    if (finished_.contains(rank_)) {
-      Complete(call, MakeError<WorkersFinished>(kShutDown));
-      continue;
-    }
-    const Ticket ticket = next_ticket_++;
-    Result<Request> request = follower_.Submit(ticket, call->Request());
-    MUSTER_CHECK(request.ok(), request.status().message());  // The CallBook has looked.
-    calls_.emplace(ticket, call);
-    message.requests.push_back(std::move(request).value());
+    SubmitOne(call, requests);
+    blocking = blocking && call->submission().blocking;
+    const ProcessSets::Set* set = follower_.sets().Find(call->submission().set.id);
+    call_coordinator = call_coordinator || (set != nullptr && set->IndexOf(0) < 0);
   }
-  if (message.requests.empty()) {
-    return;
+  if (!requests.requests.empty()) {
+    SendRequests(std::move(requests), call_coordinator);
   }
-  if (coordinates()) {
-    OnRequests(rank_, message);
+  // Somebody who waits drives. Otherwise it is the executor, which sleeps as long as it can.
+  if (!blocking && driver_ == Driver::kNone && HasWork()) {
+    ScheduleExecutor();
+  }
+}
+
+void Session::SubmitOne(const std::shared_ptr<Call>& call, Requests& out) {
+  if (end_) {
+    return Finish(call, end_);
+  }
+  if (finished_.contains(rank_)) {
+    return Finish(call, MakeError<WorkersFinished>(kShutDown));
+  }
+  const Submission& submission = call->submission();
+  if (const std::string fault = follower_.sets().FindUseFault(submission.set.id, rank_);
+      !fault.empty()) {
+    return Finish(call, MakeError<InvalidCollective>(Quoted(submission.name) + ": " + fault));
+  }
+  call->Settle(follower_.sets().Find(submission.set.id)->size());
+  const Ticket ticket = next_ticket_++;
+  const Result<uint32_t> id = follower_.Submit(
+      ticket, submission.name, call->signature(), submission.splits, !call->objection().empty());
+  if (!id.ok()) {
+    return Finish(call, MakeError<InvalidCollective>(id.status().message()));
+  }
+  calls_.emplace(ticket, call);
+  agreements_ += submission.kind == OpKind::kAgreement ? 1 : 0;
+  if (id.value() != 0) {
+    out.requests.emplace_back(KnownRequest{id.value(), call->Small()});
   } else {
-    SendToCoordinator(message);
-  }
-}
-
-std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
-  const auto it = calls_.find(ticket);
-  MUSTER_CHECK(it != calls_.end(), "the follower names pending calls");
-  std::shared_ptr<Call> call = std::move(it->second);
-  calls_.erase(it);
-  return call;
-}
-
-void Session::Complete(const std::shared_ptr<Call>& call, std::exception_ptr error, bool agreed) {
-  if (call->Complete(std::move(error), agreed)) {
-    executor_.Post([call] { call->RunCallbacks(); });
+    out.requests.emplace_back(call->Request());
   }
 }
 
 // A coordinator that has gone by rights has said so in the log, so only calls made after that can
 // find the link closed.
-void Session::SendToCoordinator(const ControlMessage& message) {
-  if (!links_[0]->closed()) {
-    links_[0]->Send(Encode(message));
-  } else if (finished_.contains(0)) {
-    for (const auto& [ticket, call] : std::exchange(calls_, {})) {
-      Complete(call, MakeError<WorkersFinished>("rank 0 has finished and shut down"));
+void Session::SendRequests(Requests message, bool call) {
+  if (coordinates()) {
+    return OnRequests(rank_, std::move(message));
+  }
+  if (closed_.contains(0)) {
+    if (finished_.contains(0)) {
+      FinishAll(MakeError<WorkersFinished>("rank 0 has finished and shut down"));
     }
-  }
-}
-
-// ---------------------------------------------------------------- the control star
-
-void Session::OnFrame(uint32_t rank, std::string_view frame) {
-  Result<ControlMessage> message = Decode(frame);
-  if (message.ok() && coordinates() && std::holds_alternative<Requests>(message.value())) {
-    OnRequests(rank, std::get<Requests>(message.value()));
-  } else if (message.ok() && coordinates() && std::holds_alternative<Bye>(message.value())) {
-    OnBye(rank, std::get<Bye>(message.value()));
-  } else if (message.ok() && !coordinates() && std::holds_alternative<Entries>(message.value())) {
-    for (const LogEntry& entry : std::get<Entries>(message.value()).entries) {
-      Apply(entry);
-    }
-  } else if (message.ok() && !coordinates() && std::holds_alternative<Bye>(message.value())) {
-    departed_.insert(rank);
-  } else {
-    links_[rank]->Close();
-    OnLinkBroken(rank, "it sent what does not belong here");
-  }
-}
-
-void Session::OnRequests(uint32_t rank, const Requests& message) {
-  for (const Request& request : message.requests) {
-    const Status status = sequencer_->Submit(rank, request, loop_.Now());
-    if (!status.ok()) {
-      MUSTER_CHECK(rank != rank_, status.message());
-      links_[rank]->Close();
-      OnLinkBroken(rank, status.message());
-      break;
-    }
-  }
-  Publish();
-}
-
-void Session::OnBye(uint32_t rank, const Bye& message) {
-  if (message.done) {
-    sequencer_->Finish(rank);
-    Publish();
-    CheckLeft();
-  } else {
-    departed_.insert(rank);
-  }
-}
-
-void Session::OnLinkBroken(uint32_t rank, const std::string& reason) {
-  if (finished_.contains(rank) || departed_.contains(rank)) {
     return;
   }
-  if (leaving_) {
-    CheckLeft();
-    return;
+  for (const std::string& frame :
+       EncodeRequests(message.requests, ControlLink::kFrameBytesMax)) {
+    SendTo(0, frame, call);
   }
-  ReportBroken(
-      {{rank}, false, "the control link with rank " + std::to_string(rank) + " broke: " + reason});
 }
 
-void Session::ReportBroken(BrokenReport report) {
-  std::erase_if(report.suspects, [this](uint32_t rank) {
-    return departed_.contains(rank) || !reported_.insert(rank).second;
-  });
-  if (!report.suspects.empty() && !end_) {
-    callbacks_.on_broken(std::move(report));
+// After a join that ended with HostsUpdated the call is complete, and the rank goes on being joined.
+std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
+  const auto it = calls_.find(ticket);
+  if (it == calls_.end()) {
+    return nullptr;
   }
+  std::shared_ptr<Call> call = std::move(it->second);
+  calls_.erase(it);
+  agreements_ -= call->submission().kind == OpKind::kAgreement ? 1 : 0;
+  return call;
+}
+
+void Session::Finish(const std::shared_ptr<Call>& call, std::exception_ptr error, int64_t value) {
+  if (!call->Complete(std::move(error), value)) {
+    return;
+  }
+  if (driver_ == Driver::kExecutor) {
+    callbacks_due_.push_back(call);
+    Notify();
+  } else {
+    executor_.Post([call] { call->RunCallbacks(); });
+  }
+}
+
+void Session::FinishTickets(const std::vector<Ticket>& tickets,
+                            std::exception_ptr error,
+                            int64_t value) {
+  for (const Ticket ticket : tickets) {
+    if (const std::shared_ptr<Call> call = TakeCall(ticket)) {
+      Finish(call, error, value);
+    }
+  }
+}
+
+void Session::FinishAll(const std::exception_ptr& error) {
+  agreements_ = 0;
+  for (const auto& [ticket, call] : std::exchange(calls_, {})) {
+    Finish(call, error);
+  }
+}
+
+ProcessSets Session::sets() const {
+  const MutexLock lock(mutex_);
+  return follower_.sets();
+}
+
+uint64_t Session::joined_agreements() const {
+  const MutexLock lock(mutex_);
+  return joined_agreements_;
+}
+
+LogCounters Session::counters() const {
+  const MutexLock lock(mutex_);
+  return sequencer_ ? sequencer_->counters() : LogCounters{};
 }
 
 // ---------------------------------------------------------------- the log
 
-void Session::Publish() {
-  const std::vector<LogEntry> entries = sequencer_->TakeEntries();
-  if (entries.empty()) {
+// Data operations that are decided while this rank is in the backend wait for it, and are fused.
+void Session::PublishIfDue() {
+  if (!sequencer_ || sequencer_->backlog().empty) {
     return;
   }
-  const std::string frame = Encode(Entries{entries});
-  for (const auto& link : links_) {
-    if (link) {
-      link->Send(frame);
+  const Backlog& backlog = sequencer_->backlog();
+  const bool idle = jobs_.empty() && !running_;
+  if (!idle && !backlog.urgent && backlog.data_bytes < options_.fusion_bytes) {
+    return;
+  }
+  const std::vector<LogEntry> entries = sequencer_->TakeEntries();
+  if (size_ > 1) {
+    for (const std::string& frame : EncodeEntries(entries, ControlLink::kFrameBytesMax)) {
+      for (uint32_t rank = 1; rank < size_; ++rank) {
+        SendTo(rank, frame, false);
+      }
     }
   }
   for (const LogEntry& entry : entries) {
@@ -194,18 +233,53 @@ void Session::Publish() {
 
 struct Session::EntryVisitor {
   Session& session;
-  std::shared_ptr<Call> call;
+  const FollowStep& step;
 
-  void operator()(const worker::Execute& entry) const { session.Execute(call, entry.first_dims); }
-  void operator()(const Agreed& entry) const { session.Complete(call, nullptr, entry.vote); }
-  void operator()(const BarrierPassed&) const { session.Complete(call, nullptr); }
-  void operator()(const Rejected& entry) const {
-    session.Complete(call, MakeError<InvalidCollective>(entry.message));
+  void Done(int64_t value = 0) const MUSTER_REQUIRES(session.mutex_) {
+    session.FinishTickets(step.tickets, nullptr, value);
   }
-  void operator()(const Unserved& entry) const {
-    session.Complete(call,
-                     MakeError<WorkersFinished>("'" + call->submission().name +
-                                                "' cannot be done: " + entry.message));
+  template <class Exception>
+  void Fail(const std::string& message) const MUSTER_REQUIRES(session.mutex_) {
+    session.FinishTickets(step.tickets, MakeError<Exception>(message), 0);
+  }
+
+  void operator()(const worker::Execute& entry) const MUSTER_REQUIRES(session.mutex_) {
+    session.Execute(entry, step);
+  }
+  void operator()(const SmallResult& entry) const MUSTER_REQUIRES(session.mutex_) {
+    for (const Ticket ticket : step.tickets) {
+      if (const std::shared_ptr<Call> call = session.TakeCall(ticket)) {
+        std::copy(entry.bytes.begin(),
+                  entry.bytes.end(),
+                  static_cast<char*>(call->submission().out.data));
+        session.Finish(call, nullptr);
+      }
+    }
+  }
+  void operator()(const Agreed& entry) const MUSTER_REQUIRES(session.mutex_) {
+    if (step.while_joined) {
+      session.OnAgreedWhileJoined(entry.vote);
+    }
+    Done(entry.vote ? 1 : 0);
+  }
+  void operator()(const BarrierPassed&) const MUSTER_REQUIRES(session.mutex_) { Done(); }
+  void operator()(const AllJoined& entry) const MUSTER_REQUIRES(session.mutex_) {
+    Done(entry.last_rank);
+  }
+  void operator()(const SetAdded& entry) const MUSTER_REQUIRES(session.mutex_) { Done(entry.set); }
+  void operator()(const SetRemoved& entry) const MUSTER_REQUIRES(session.mutex_) {
+    session.groups_.erase(entry.set);
+    session.FinishTickets(
+        step.orphans,
+        MakeError<InvalidCollective>("process set " + std::to_string(entry.set) + " was removed"),
+        0);
+    Done();
+  }
+  void operator()(const Rejected& entry) const MUSTER_REQUIRES(session.mutex_) {
+    Fail<InvalidCollective>(entry.message);
+  }
+  void operator()(const Unserved& entry) const MUSTER_REQUIRES(session.mutex_) {
+    Fail<WorkersFinished>("the operation cannot be done: " + entry.message);
   }
   void operator()(const MemberFinished&) const {}
 };
@@ -221,160 +295,183 @@ void Session::Apply(const LogEntry& entry) {
     }
     return;
   }
-  if (finished_.contains(rank_)) {
+  if (const auto* execute = std::get_if<worker::Execute>(&entry);
+      execute != nullptr && finished_.contains(rank_)) {
     return;  // Not this rank's any more.
   }
-  const Result<std::optional<Ticket>> ticket = follower_.Apply(entry);
-  if (!ticket.ok()) {
-    links_[0]->Close();
-    OnLinkBroken(0, ticket.status().message());
-  } else if (ticket.value()) {
-    std::visit(EntryVisitor{*this, TakeCall(*ticket.value())}, entry);
+  if (finished_.contains(rank_)) {
+    return;
   }
+  const Result<FollowStep> step = follower_.Apply(entry);
+  if (!step.ok()) {
+    return Reject(0, step.status().message());
+  }
+  std::visit(EntryVisitor{*this, step.value()}, entry);
 }
 
-// ---------------------------------------------------------------- execution
-
-void Session::Execute(std::shared_ptr<Call> call, std::vector<int64_t> first_dims) {
-  executor_.Post([this, call = std::move(call), first_dims = std::move(first_dims)] {
-    const Outcome outcome = RunCollective(
-        *backend_, static_cast<int>(size_), call->submission(), first_dims, times_.operation);
-    if (!outcome.status.ok()) {
-      // The session is there until the executor has drained.
-      loop_.Post([this, call, status = outcome.status] { OnExecutionFailed(call, status); });
-    } else if (call->Complete(outcome.own_error)) {
-      call->RunCallbacks();
+// The world is going to change, and what this rank holds is stale: its join ends here, while it goes
+// on taking part with zeros.
+void Session::OnAgreedWhileJoined(bool vote) {
+  ++joined_agreements_;
+  if (!vote) {
+    return;
+  }
+  for (const auto& [ticket, call] : calls_) {
+    if (call->submission().kind == OpKind::kJoin) {
+      return FinishTickets(
+          {ticket}, MakeError<HostsUpdated>("the world will change while this rank has joined"), 0);
     }
-  });
+  }
 }
 
-// The memory is free, but what it means is not known yet: whether a peer died, a link broke, or the
-// generation was revoked is the launcher's to say.
-void Session::OnExecutionFailed(const std::shared_ptr<Call>& call, const Status& status) {
-  if (end_) {
-    Complete(call, end_);
+std::shared_ptr<const Group> Session::GroupOf(int32_t set) {
+  std::shared_ptr<const Group>& group = groups_[set];
+  if (!group) {
+    const ProcessSets::Set* found = follower_.sets().Find(set);
+    MUSTER_CHECK(found != nullptr, "the follower has looked");
+    Group made;
+    made.ranks.assign(found->ranks.begin(), found->ranks.end());
+    made.self = found->IndexOf(rank_);
+    group = std::make_shared<const Group>(std::move(made));
+  }
+  return group;
+}
+
+// Every rank counts all items, so that a number means the same everywhere.
+void Session::Execute(const worker::Execute& entry, const FollowStep& step) {
+  Job job;
+  job.number = next_number_;
+  next_number_ += entry.items.size();
+  if (!step.concerns) {
     return;
   }
-  BrokenReport report;
-  bool all_finished = true;
-  for (const int rank : backend_->suspects()) {
-    report.suspects.push_back(static_cast<uint32_t>(rank));
-    all_finished = all_finished && finished_.contains(static_cast<uint32_t>(rank));
+  job.group = GroupOf(entry.set);
+  for (size_t i = 0; i < entry.items.size(); ++i) {
+    const Item& item = entry.items[i];
+    if (step.tickets[i] == kNoTicket) {
+      job.items.push_back({nullptr, item.joined.front(), item.dims});
+    } else {
+      std::shared_ptr<Call> call = TakeCall(step.tickets[i]);
+      MUSTER_CHECK(call, "the follower names pending calls");
+      job.items.push_back({std::move(call), {}, item.dims});
+    }
   }
-  if (!report.suspects.empty() && all_finished) {
-    Complete(call,
-             MakeError<WorkersFinished>("'" + call->submission().name + "' needs " +
-                                        RankList(report.suspects) + ", finished and shut down"));
-    return;
+  jobs_.push_back(std::move(job));
+  Notify();
+  if (driver_ == Driver::kNone) {
+    // Unless somebody comes to wait for it first.
+    ScheduleExecutor();
   }
-  failed_.push_back(call);
-  if (report.suspects.empty()) {
-    report.suspects.push_back(rank_);  // The fault is here.
-  }
-  report.evidence = "'" + call->submission().name + "' failed: " + status.message();
-  ReportBroken(std::move(report));
 }
 
 void Session::Tick() {
+  CheckFlushed();
+  const MutexLock lock(mutex_);
+  Progress();
   if (!coordinates() || end_) {
     return;
   }
   const StallReport report =
-      sequencer_->CheckStalls(loop_.Now(), times_.stall_warning, times_.stall_shutdown);
+      sequencer_->CheckStalls(loop_.Now(), options_.stall_warning, options_.stall_shutdown);
   for (const Stall& stall : report.warnings) {
-    spdlog::warn("'{}' has been waiting for {} s: {} did not submit it",
-                 stall.name,
-                 stall.waited.count() / 1'000'000,
-                 RankList(stall.missing));
+    spdlog::warn("{}", ToString(stall));
   }
   for (const Stall& stall : report.lost) {
-    ReportBroken({stall.missing,
-                  true,
-                  "'" + stall.name + "' was not submitted within " +
-                      std::to_string(stall.waited.count() / 1'000'000) + " s"});
+    ReportBroken({stall.missing, true, ToString(stall)});
   }
-  CheckLeft();
 }
 
 // ---------------------------------------------------------------- the end
 
 void Session::Leave(bool done) {
+  const MutexLock lock(mutex_);
   leaving_ = true;
   if (!done || end_) {
     const std::string bye = Encode(Bye{false});
-    for (const auto& link : links_) {
-      if (link) {
-        link->Send(bye);
+    for (uint32_t rank = 0; rank < size_; ++rank) {
+      if (rank != rank_ && (coordinates() || rank == 0)) {
+        SendTo(rank, bye, true);
       }
     }
-    ReportLeft();
-  } else if (coordinates()) {
+    left_ = true;
+    loop_.Post(callbacks_.on_left);
+    return;
+  }
+  if (coordinates()) {
     sequencer_->Finish(rank_);
-    Publish();
+    PublishIfDue();
   } else {
-    SendToCoordinator(Bye{true});
-    CheckLeft();
+    SendTo(0, Encode(Bye{true}), true);
+  }
+  CheckLeft();
+  // Nobody waits in a call any more, and the log has to be followed to its end.
+  if (driver_ == Driver::kNone && HasWork()) {
+    ScheduleExecutor();
   }
 }
 
 void Session::StopCoordinating() {
+  const MutexLock lock(mutex_);
   stop_coordinating_ = true;
   CheckLeft();
+  Notify();
 }
 
 void Session::OnSelfFinished() {
-  for (const auto& [ticket, call] : std::exchange(calls_, {})) {
-    Complete(call, MakeError<WorkersFinished>(kShutDown));
-  }
-  executor_.Post([this] {
-    loop_.Post([this] {
-      self_drained_ = true;
-      CheckLeft();
-    });
-  });
+  FinishAll(MakeError<WorkersFinished>(kShutDown));
+  CheckLeft();
 }
 
 void Session::CheckLeft() {
   if (!leaving_ || left_) {
     return;
   }
-  if (!coordinates()) {
-    if (self_drained_ || links_[0]->closed()) {
-      ReportLeft();
-    }
-    return;
+  // Finished, and what was logged before is done.
+  const bool drained = finished_.contains(rank_) && jobs_.empty() && !running_;
+  bool left = drained || closed_.contains(0);
+  if (coordinates()) {
+    const bool flushed = outbox_.empty() && sockets_flushed_ && (!rings_ || rings_->flushed());
+    left = drained && ((sequencer_->AllOthersFinished(rank_) && flushed) || stop_coordinating_);
   }
-  const bool flushed = std::all_of(links_.begin(), links_.end(), [](const auto& link) {
-    return !link || link->closed() || link->flushed();
-  });
-  if (self_drained_ && ((sequencer_->AllOthersFinished(rank_) && flushed) || stop_coordinating_)) {
-    ReportLeft();
-  }
-}
-
-void Session::ReportLeft() {
-  if (!std::exchange(left_, true)) {
+  if (left) {
+    left_ = true;
     loop_.Post(callbacks_.on_left);
   }
 }
 
+void Session::PostDrained() {
+  if (on_drained_) {
+    loop_.Post(std::exchange(on_drained_, nullptr));
+  }
+}
+
 void Session::End(std::exception_ptr error, std::function<void()> on_drained) {
-  MUSTER_CHECK(!end_, "a session ends once");
-  end_ = std::move(error);
   for (const auto& link : links_) {
     if (link) {
       link->Close();
     }
   }
+  const MutexLock lock(mutex_);
+  MUSTER_CHECK(!end_, "a session ends once");
+  end_ = std::move(error);
+  ended_.store(true, std::memory_order_release);
   backend_->Abort();
-  for (const auto& [ticket, call] : std::exchange(calls_, {})) {
-    Complete(call, end_);
+  FinishAll(end_);
+  for (const Job& job : std::exchange(jobs_, {})) {
+    for (const JobItem& item : job.items) {
+      if (item.call) {
+        Finish(item.call, end_);
+      }
+    }
   }
   for (const auto& call : std::exchange(failed_, {})) {
-    Complete(call, end_);
+    Finish(call, end_);
   }
-  // Behind all jobs of this session, so that what they post comes before this.
-  executor_.Post([this, on_drained = std::move(on_drained)] { loop_.Post(on_drained); });
+  on_drained_ = std::move(on_drained);
+  if (!running_) {
+    PostDrained();
+  }
+  Notify();
 }
 
 }  // namespace muster::worker

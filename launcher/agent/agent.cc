@@ -38,10 +38,15 @@ Agent::Agent(Loop& loop, AgentOptions options, DriverSession::Options driver, Ca
       callbacks_(std::move(callbacks)),
       processes_(
           loop, options_.job, [this](Incarnation id, ExitStatus status) { OnExited(id, status); }),
-      pages_(loop,
-             [this](Incarnation id, std::string_view key, PageClient client) {
-               return OnPageAsked(id, key, std::move(client));
-             }),
+      pages_(
+          loop,
+          [this](Incarnation id, std::string_view key, PageClient client) {
+            return OnPageAsked(id, key, std::move(client));
+          },
+          [this](const SegmentAsk& ask, PageServer::SegmentReply reply) {
+            OnSegmentAsked(ask, std::move(reply));
+          }),
+      segments_(loop),
       service_(loop,
                {[this](StreamId stream, const v1::WorkerReport& report) {
                   OnWorkerReport(stream, report);
@@ -244,6 +249,7 @@ void Agent::Perform(const v1::FormWorld& order) {
     return;
   }
   world_formed_ = true;
+  segments_.Order(order.generation(), placements.value().size());
   std::vector<std::pair<Incarnation, int32_t>> ranks;
   for (int i = 0; i < order.members_size(); ++i) {
     const v1::Placement& placement = placements.value()[static_cast<size_t>(i)];
@@ -274,6 +280,7 @@ void Agent::TellWorld(Incarnation id, const v1::FormWorld& order, const v1::Plac
 }
 
 void Agent::Perform(const v1::Revoke& order) {
+  segments_.Revoke(order.generation());
   for (const auto& [id, worker] : workers_) {
     if (worker.generation == order.generation()) {
       v1::WorkerOrder revoked;

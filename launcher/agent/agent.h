@@ -24,6 +24,7 @@
 #include "launcher/agent/output_forwarder.h"
 #include "launcher/agent/page_server.h"
 #include "launcher/agent/process_table.h"
+#include "launcher/agent/segment_store.h"
 #include "launcher/agent/silence_judge.h"
 #include "launcher/agent/worker_service.h"
 #include "muster/v1/agents.pb.h"
@@ -107,6 +108,8 @@ class Agent {
   Result<std::shared_ptr<SharedPage>> OnPageAsked(Incarnation id,
                                                   std::string_view key,
                                                   PageClient client);
+  void OnSegmentAsked(const SegmentAsk& ask, SegmentStore::Reply reply);
+  Status CheckSegmentAsk(const SegmentAsk& ask) const;
   void OnWorkerReport(StreamId stream, const v1::WorkerReport& report);
   void OnJoin(StreamId stream, const v1::WorkerReport::Join& join);
   grpc::Status CheckJoin(const v1::WorkerReport::Join& join) const;
@@ -158,6 +161,7 @@ class Agent {
   std::map<StreamId, Incarnation> streams_;
   LocalProcessTable processes_;
   PageServer pages_;
+  SegmentStore segments_;
   WorkerService service_;
   DriverSession driver_;
   OutputForwarder output_;

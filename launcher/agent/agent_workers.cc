@@ -51,6 +51,34 @@ Result<std::shared_ptr<SharedPage>> Agent::OnPageAsked(Incarnation id,
   return page;
 }
 
+void Agent::OnSegmentAsked(const SegmentAsk& ask, SegmentStore::Reply reply) {
+  if (const Status status = CheckSegmentAsk(ask); status.ok()) {
+    segments_.Ask(ask.generation, std::move(reply));
+  } else {
+    spdlog::warn("worker #{} gets no shared memory: {}", ask.worker.value, status.message());
+    reply(status);
+  }
+}
+
+Status Agent::CheckSegmentAsk(const SegmentAsk& ask) const {
+  const auto it = workers_.find(ask.worker);
+  if (it == workers_.end() || !EqualInConstantTime(ask.key, it->second.key)) {
+    return Status::Invalid("this agent has no such worker, or the key is wrong");
+  }
+  const Worker& worker = it->second;
+  if (worker.refused) {
+    return Status::Invalid("this worker was expelled from the job");
+  }
+  if (worker.phase != Phase::kJoined || worker.client.pid != ask.pid) {
+    return Status::Invalid("this process has not joined, or has left");
+  }
+  if (worker.generation != ask.generation) {
+    return Status::Invalid("this worker is not a member of generation " +
+                           std::to_string(ask.generation));
+  }
+  return Status::Ok();
+}
+
 void Agent::OnWorkerReport(StreamId stream, const v1::WorkerReport& report) {
   const auto it = streams_.find(stream);
   if (it == streams_.end()) {

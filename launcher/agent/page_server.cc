@@ -13,7 +13,6 @@
 
 #include "common/log.h"
 #include "common/process.h"
-#include "common/worker_page.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77  // Linux 6.5; Debian 12's headers are older.
@@ -29,27 +28,33 @@ Status Failure(const std::string& what) {
   return Status::Failed(what + ": " + strerror(errno));
 }
 
-// The kernel's own pidfd of the peer, where it has one: a number could already be another's.
-Result<PageClient> ClientOf(int fd) {
+// 0: it has none here.
+pid_t PidOf(int fd) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 || credentials.pid <= 0) {
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 ? credentials.pid : 0;
+}
+
+// The kernel's own pidfd of the peer, where it has one: a number could already be another's.
+Result<PageClient> ClientOf(int fd) {
+  PageClient client;
+  client.pid = PidOf(fd);
+  if (client.pid <= 0) {
     return Status::Failed("the agent cannot see the pid of the worker: are both in one container?");
   }
   int pidfd = -1;
-  size = sizeof pidfd;
-  PageClient client;
-  client.pid = credentials.pid;
+  socklen_t size = sizeof pidfd;
   client.pidfd = ::getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0
                      ? UniqueFd(pidfd)
-                     : OpenPidfd(credentials.pid);
+                     : OpenPidfd(client.pid);
   if (!client.pidfd.valid()) {
     return Status::Failed("the worker has already ended");
   }
   return client;
 }
 
-void Answer(int fd, const std::string& error, const SharedPage* page) {
+/// `memory`: goes along; -1: none.
+void Answer(int fd, const std::string& error, int memory) {
   PageAnswer answer;
   std::strncpy(answer.error, error.c_str(), sizeof answer.error - 1);
   iovec part{&answer, sizeof answer};
@@ -57,18 +62,17 @@ void Answer(int fd, const std::string& error, const SharedPage* page) {
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (page != nullptr) {
+  if (memory >= 0) {
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int page_fd = page->fd();
-    std::memcpy(CMSG_DATA(header), &page_fd, sizeof page_fd);
+    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
   }
   if (::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-    spdlog::warn("a worker did not take the answer about its page: {}", strerror(errno));
+    spdlog::warn("a worker did not take the answer about its memory: {}", strerror(errno));
   }
 }
 
@@ -83,7 +87,8 @@ void PageClient::Signal(int signal) const {
   ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0U);
 }
 
-PageServer::PageServer(Loop& loop, Ask ask) : loop_(loop), ask_(std::move(ask)) {}
+PageServer::PageServer(Loop& loop, Ask ask, AskSegment ask_segment)
+    : loop_(loop), ask_(std::move(ask)), ask_segment_(std::move(ask_segment)) {}
 
 PageServer::~PageServer() {
   while (!connections_.empty()) {
@@ -128,7 +133,7 @@ void PageServer::Accept() {
     return;
   }
   if (connections_.size() >= kConnectionsMax) {
-    Answer(fd.get(), "too many processes ask for a page at once", nullptr);
+    Answer(fd.get(), "too many processes ask for a page at once", -1);
     return;
   }
   const int number = fd.get();
@@ -138,22 +143,63 @@ void PageServer::Accept() {
 }
 
 void PageServer::Serve(int fd) {
-  PageRequest request;
-  const ssize_t got = ::recv(fd, &request, sizeof request, MSG_DONTWAIT | MSG_TRUNC);
+  static_assert(sizeof(PageRequest) < sizeof(SegmentRequest));
+  alignas(SegmentRequest) char bytes[sizeof(SegmentRequest)];
+  const ssize_t got = ::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
     return;
   }
-  if (got == sizeof request) {
-    Result<PageClient> client = ClientOf(fd);
-    const std::string_view key(request.key, sizeof request.key);
-    const Result<std::shared_ptr<SharedPage>> page =
-        client.ok() ? ask_({request.incarnation}, key, std::move(client).value())
-                    : Result<std::shared_ptr<SharedPage>>(client.status());
-    Answer(fd, page.status().message(), page.ok() ? page.value().get() : nullptr);
-  } else if (got > 0) {
-    Answer(fd, "this is no request for a page; are agent and worker of one version?", nullptr);
+  if (got <= 0 || connections_.at(fd).waits) {
+    Close(fd);  // It went, or said more than one request.
+    return;
   }
+  if (got == sizeof(PageRequest)) {
+    PageRequest request;
+    std::memcpy(&request, bytes, sizeof request);
+    ServePage(fd, request);
+    return;
+  }
+  SegmentRequest request;
+  if (got == sizeof request && std::memcmp(bytes, request.magic, sizeof request.magic) == 0) {
+    std::memcpy(&request, bytes, sizeof request);
+    ServeSegment(fd, request);
+    return;
+  }
+  Answer(fd, "this is no request for a page; are agent and worker of one version?", -1);
   Close(fd);
+}
+
+void PageServer::ServePage(int fd, const PageRequest& request) {
+  Result<PageClient> client = ClientOf(fd);
+  const std::string_view key(request.key, sizeof request.key);
+  const Result<std::shared_ptr<SharedPage>> page =
+      client.ok() ? ask_({request.incarnation}, key, std::move(client).value())
+                  : Result<std::shared_ptr<SharedPage>>(client.status());
+  Answer(fd, page.status().message(), page.ok() ? page.value()->fd() : -1);
+  Close(fd);
+}
+
+void PageServer::ServeSegment(int fd, const SegmentRequest& request) {
+  Connection& connection = connections_.at(fd);
+  connection.waits = true;
+  const uint64_t serial = connection.deadline.value;
+  ask_segment_(
+      {
+          .worker = {request.incarnation},
+          .key = {request.key, sizeof request.key},
+          .pid = PidOf(fd),
+          .generation = request.generation,
+      },
+      [this, alive = std::weak_ptr<bool>(alive_), fd, serial](const Result<int>& segment) {
+        if (alive.expired()) {
+          return;
+        }
+        const auto it = connections_.find(fd);
+        if (it != connections_.end() && it->second.deadline.value == serial) {
+          Answer(fd, segment.status().message(), segment.ok() ? segment.value() : -1);
+          Close(fd);
+        }
+      });
 }
 
 void PageServer::Close(int fd) {

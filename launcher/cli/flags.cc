@@ -11,6 +11,7 @@ constexpr std::string_view kHosts =
 constexpr std::string_view kNetwork = "Other hosts and the network";
 constexpr std::string_view kLimits = "Time limits, in seconds, and failures";
 constexpr std::string_view kOutput = "Output";
+constexpr std::string_view kCollectives = "Collectives";
 constexpr std::string_view kStall = "Stalled workers";
 constexpr std::string_view kOther = "Other";
 constexpr std::string_view kInert =
@@ -100,6 +101,25 @@ constexpr Flag kFlags[] = {
     {"--verbose", "", "MUSTER_VERBOSE", "off", kOutput,
      "Log at level INFO and show all settings with their origin."},
 
+    {"--cpu-operations", "auto|shm|hierarchical|gloo",
+     "MUSTER_CPU_OPERATIONS HOROVOD_CPU_OPERATIONS", "auto", kCollectives,
+     "What moves the tensors: shared memory (shm: all workers on one host), Gloo between all "
+     "workers, or hierarchical: shared memory inside each host and Gloo between them. auto takes "
+     "what suits each world.", FlagUse::kServed, "MUSTER_CPU_OPERATIONS"},
+    {"--fusion-threshold-mb", "MB", "HOROVOD_FUSION_THRESHOLD", "128", kCollectives,
+     "Tensors that are ready together are reduced together, up to this size; 0: each alone. The "
+     "variable is in bytes.", FlagUse::kServed, "HOROVOD_FUSION_THRESHOLD"},
+    {"--cache-capacity", "N", "HOROVOD_CACHE_CAPACITY", "65536", kCollectives,
+     "Tensors that each worker names by a short number once it has seen them; 0: none.",
+     FlagUse::kServed, "HOROVOD_CACHE_CAPACITY"},
+    {"--thread-affinity", "CORES", "HOROVOD_THREAD_AFFINITY", "not pinned", kCollectives,
+     "Cores, separated by commas, one for each worker of a host in the order of local ranks: its "
+     "own two threads run there, the program's where they like.",
+     FlagUse::kServed, "HOROVOD_THREAD_AFFINITY"},
+    {"--gloo-timeout-seconds", "SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "30", kCollectives,
+     "A collective that all workers have called and that takes longer counts as broken.",
+     FlagUse::kServed, "HOROVOD_GLOO_TIMEOUT_SECONDS"},
+
     {"--stall-check", "", "", "on", kStall,
      "Warn of workers that others wait for in a collective.",
      FlagUse::kServed, "HOROVOD_STALL_CHECK_DISABLE", "0"},
@@ -117,15 +137,12 @@ constexpr Flag kFlags[] = {
     {"-h --help", "", "", "", kOther, "Print this text and exit."},
 
     {"--gloo", "", "", "", kInert,
-     "Gloo is always used.", FlagUse::kInert, "HOROVOD_CONTROLLER", "gloo"},
+     "There is one controller; see --cpu-operations.",
+     FlagUse::kInert, "HOROVOD_CONTROLLER", "gloo"},
     {"--disable-cache", "", "", "", kInert,
      "There is no cache of start-up checks.", FlagUse::kInert},
-    {"--fusion-threshold-mb", "MB", "", "", kInert,
-     "Size of the fusion buffer.", FlagUse::kInert, "HOROVOD_FUSION_THRESHOLD"},
     {"--cycle-time-ms", "MS", "", "", kInert,
      "There are no cycles: the engine is driven by events.", FlagUse::kInert, "HOROVOD_CYCLE_TIME"},
-    {"--cache-capacity", "N", "", "", kInert,
-     "Entries of the response cache.", FlagUse::kInert, "HOROVOD_CACHE_CAPACITY"},
     {"--hierarchical-allreduce", "", "", "", kInert,
      "The shape of the job decides.", FlagUse::kInert, "HOROVOD_HIERARCHICAL_ALLREDUCE", "1"},
     {"--no-hierarchical-allreduce", "", "", "", kInert,
@@ -170,10 +187,6 @@ constexpr Flag kFlags[] = {
      "Processes are not bound to cores.", FlagUse::kInert},
     {"--num-nccl-streams", "N", "", "", kInert,
      "NCCL is not used yet.", FlagUse::kInert, "HOROVOD_NUM_NCCL_STREAMS"},
-    {"--thread-affinity", "CORES", "", "", kInert,
-     "Threads are not bound to cores.", FlagUse::kInert, "HOROVOD_THREAD_AFFINITY"},
-    {"--gloo-timeout-seconds", "SECONDS", "", "", kInert,
-     "Losses are not found by this timeout.", FlagUse::kInert, "HOROVOD_GLOO_TIMEOUT_SECONDS"},
     {"--log-with-timestamp --no-log-hide-timestamp", "", "", "", kInert,
      "Log lines always carry the time.", FlagUse::kInert, "HOROVOD_LOG_HIDE_TIME", "0"},
     {"--log-without-timestamp --log-hide-timestamp", "", "", "", kInert,

@@ -8,6 +8,7 @@
 #include "discovery/host_list.h"
 #include "launcher/cli/agent_command.h"
 #include "launcher/cli/argv_rewrite.h"
+#include "launcher/cli/collective_flags.h"
 #include "launcher/cli/flag_values.h"
 #include "launcher/cli/network_flags.h"
 #include "launcher/cli/typed_values.h"
@@ -219,6 +220,9 @@ void WarnOfFlags(const FlagValues& values, RunOptions& options) {
                                  " has no effect: " + std::string(flag.help));
     }
   }
+  if (std::string warning = WarnOfCpuOperations(values); !warning.empty()) {
+    options.warnings.push_back(std::move(warning));
+  }
   if (values.HasFlag("--secret-file") && !options.accept_agents_port) {
     options.warnings.emplace_back("--secret-file has no effect without --accept-agents");
   }
@@ -268,6 +272,7 @@ void ListSettings(const FlagValues& values, RunOptions& options) {
       setting.origin = "built-in";
     } else {
       setting.value = given->values.empty() ? "on" : Join(given->values, " ");
+      setting.value += UnitOf(LongName(flag), *given);
       setting.origin = given->environment.empty() ? "flag" : "environment " + given->environment;
     }
     if (!setting.value.empty()) {

@@ -3,21 +3,19 @@
 #include <cstdint>
 
 #include "common/address.h"
+#include "launcher/cli/collective_flags.h"
 
 namespace muster::launcher {
 namespace {
 
 constexpr double kNumberMax = 1e9;
 constexpr uint32_t kCountMax = 1'000'000'000;
-constexpr uint32_t kMegabytesMax = 1 << 20;
 
 void CheckNumbers(TypedValues& typed) {
-  for (const char* name : {"--cache-capacity",
-                           "--autotune-warmup-samples",
+  for (const char* name : {"--autotune-warmup-samples",
                            "--autotune-steps-per-sample",
                            "--autotune-bayes-opt-max-samples",
-                           "--num-nccl-streams",
-                           "--gloo-timeout-seconds"}) {
+                           "--num-nccl-streams"}) {
     [[maybe_unused]] const auto checked = typed.Count(name, 0, kCountMax);
   }
   [[maybe_unused]] const auto cycle = typed.Number("--cycle-time-ms", 0, kNumberMax);
@@ -55,9 +53,7 @@ std::map<std::string, std::string> WorkerVariables(const FlagValues& values,
         given.values.empty() ? std::string(flag.worker_value) : given.values[0];
   }
   CheckNumbers(typed);
-  if (const auto megabytes = typed.Count("--fusion-threshold-mb", 0, kMegabytesMax)) {
-    variables["HOROVOD_FUSION_THRESHOLD"] = std::to_string(uint64_t{*megabytes} << 20);
-  }
+  ReadCollectives(values, typed, variables);
   if (values.HasFlag("--gloo")) {
     variables["HOROVOD_CPU_OPERATIONS"] = "gloo";
   }

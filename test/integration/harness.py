@@ -23,6 +23,7 @@ BIN = os.environ.get("MUSTER_BIN") or os.path.join(
     os.path.dirname(os.path.abspath(__file__)), "../../build/release/bin")
 BIN = os.path.abspath(BIN)
 WORKER = os.path.join(BIN, "test_worker")
+COLLECTIVES = os.path.join(BIN, "test_collectives")
 DIGITS = os.path.join(BIN, "examples", "digits")
 TOKEN_NAME = "MUSTER_TEST_TOKEN"
 # As --go-file: the workers stay in their loop until Job.let_go().
@@ -156,8 +157,9 @@ def descendants_by_token(token):
 class Job:
     def __init__(self, hosts="localhost:2", np=2, min_np=None, max_np=None, args=(), worker=None,
                  command=None, env=None, script=None, elastic=True, network=None,
-                 driver_host="driver"):
-        """With a `network` (netns.Network) the driver runs on its host `driver_host`."""
+                 driver_host="driver", program=WORKER):
+        """`worker`: the options of `program`. With a `network` (netns.Network) the driver runs on
+        its host `driver_host`."""
         self.folder = tempfile.mkdtemp(prefix="muster-test-")
         self.network = network
         # What sshd starts has none of the job's environment, but the network's.
@@ -173,7 +175,10 @@ class Job:
         self.killed = []
         self.set_hosts(hosts)
         self.script = script or self.write_script('cat "$HOSTS"')
-        self.argv = self._argv(np, min_np, max_np, args, worker, command, elastic)
+        self.argv = self._argv(np, min_np, max_np, args, command or [program], elastic)
+        for name, value in (worker or {}).items():
+            self.argv += ["--" + name.replace("_", "-"),
+                          str(value).replace("{folder}", self.folder)]
         if network is not None:
             self.argv = network.inside(driver_host) + self.argv
         self.environment = dict(os.environ)
@@ -186,7 +191,7 @@ class Job:
             self.environment.update(network.environment())
         self.environment.update(env or {})
 
-    def _argv(self, np, min_np, max_np, args, worker, command, elastic):
+    def _argv(self, np, min_np, max_np, args, command, elastic):
         argv = [os.path.join(BIN, "horovodrun")]
         if np is not None:
             argv += ["-np", str(np)]
@@ -197,13 +202,7 @@ class Job:
         if elastic:
             argv += ["--host-discovery-script", self.script]
         argv += [str(a) for a in args]
-        if command is not None:
-            return argv + [str(c) for c in command]
-        argv.append(WORKER)
-        for name, value in (worker or {}).items():
-            argv += ["--" + name.replace("_", "-"),
-                     str(value).replace("{folder}", self.folder)]
-        return argv
+        return argv + [str(c) for c in command]
 
     def let_go(self):
         with open(os.path.join(self.folder, "go"), "w", encoding="utf-8"):

@@ -22,12 +22,15 @@
 #include <thread>
 #include <vector>
 
-#include "common/trace.h"
 #include "muster/elastic.h"
 #include "muster/muster.h"
+#include "worker_support.h"
 
 namespace {
 
+using muster::test::Arguments;
+using muster::test::Environment;
+using muster::test::EventLog;
 using std::chrono::milliseconds;
 
 constexpr const char* kUsage = R"(test_worker [option value]...
@@ -52,36 +55,6 @@ constexpr const char* kUsage = R"(test_worker [option value]...
   --catch-lost 1       swallows WorkersLost and exits with 0
   --plain 1            no elastic::run
   --go-file PATH       stays in the loop past the last step until the file exists)";
-
-class Arguments {
- public:
-  Arguments(int argc, char** argv) {
-    for (int i = 1; i + 1 < argc; i += 2) {
-      values_[argv[i]] = argv[i + 1];
-    }
-    if (argc % 2 == 0) {
-      std::cerr << kUsage << "\n";
-      std::exit(2);
-    }
-  }
-  std::string Text(const std::string& name) const {
-    const auto it = values_.find("--" + name);
-    return it == values_.end() ? "" : it->second;
-  }
-  int64_t Number(const std::string& name, int64_t otherwise) const {
-    const std::string text = Text(name);
-    return text.empty() ? otherwise : std::stoll(text);
-  }
-  bool Has(const std::string& name) const { return Number(name, 0) != 0; }
-
- private:
-  std::map<std::string, std::string> values_;
-};
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // WHO@WHEN:HOW, WHO@WHEN.
 struct Order {
@@ -134,28 +107,6 @@ bool IsMe(const std::string& who) {
     ::pause();
   }
 }
-
-class EventLog {
- public:
-  EventLog() : trace_(Environment("TEST_LOG")) {}
-
-  void Write(const char* event, nlohmann::json fields = nlohmann::json::object()) const {
-    fields["host"] = Environment("MUSTER_HOST");
-    if (muster::is_initialized()) {
-      fields["rank"] = muster::rank();
-      fields["size"] = muster::size();
-      fields["local_rank"] = muster::local_rank();
-      fields["local_size"] = muster::local_size();
-      fields["slot"] = muster::slot();
-    }
-    trace_.Write(event, std::move(fields));
-  }
-  // From threads other than the one in elastic::run, where the place may change meanwhile.
-  void WriteWithoutPlace(const char* event) const { trace_.Write(event, nlohmann::json::object()); }
-
- private:
-  muster::Trace trace_;
-};
 
 void Pause(int64_t ms) {
   if (ms > 0) {
@@ -416,7 +367,7 @@ int Train(const Arguments& arguments, const EventLog& log) {
 int main(int argc, char** argv) {
   // Leaked: the signal thread may use both until the process has ended.
   const auto& log = *new EventLog;
-  const auto& arguments = *new Arguments(argc, argv);
+  const auto& arguments = *new Arguments(argc, argv, kUsage);
   log.Write("start");
   StartChildren(arguments.Number("children", 0));
   StartSignalThread(arguments, log);

@@ -1,5 +1,6 @@
 #include "kernels/half.h"
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -43,6 +44,12 @@ TEST_CASE("f16 has the values of IEEE binary16") {
   CHECK(FloatFromF16(0x0001) == 0x1p-24F);
   CHECK(std::signbit(FloatFromF16(0x8000)));
   CHECK(FloatFromF16(0xFC00) == -std::numeric_limits<float>::infinity());
+}
+
+TEST_CASE("f16 that is a signalling NaN becomes a quiet float with the same payload") {
+  CHECK(std::bit_cast<uint32_t>(FloatFromF16(0x7C01)) == 0x7FC02000U);
+  CHECK(std::bit_cast<uint32_t>(FloatFromF16(0xFE03)) == 0xFFC06000U);
+  CHECK(F16FromFloat(FloatFromF16(0xFC01)) == 0xFE01);
 }
 
 TEST_CASE("f16 rounds to the nearest, ties to even") {

@@ -6,18 +6,35 @@
 #include <vector>
 
 #include "kernels/half.h"
+#include "kernels/levels.h"
 
 namespace muster::kernels {
 namespace {
 
+// On every level, and with so many elements that whole vectors and more than a piece are among
+// them.
 template <class T>
-std::vector<T> Scaled(std::vector<T> in, Element type, double factor) {
-  std::vector<T> out(in.size(), T{77});
-  Scale(in.data(), out.data(), type, in.size(), factor);
-  std::vector<T> in_place = in;
-  Scale(in_place.data(), in_place.data(), type, in_place.size(), factor);
-  REQUIRE(in_place == out);
-  return out;
+std::vector<T> Scaled(const std::vector<T>& in, Element type, double factor) {
+  std::vector<T> many;
+  while (many.size() < 1100) {
+    many.insert(many.end(), in.begin(), in.end());
+  }
+  std::vector<T> result;
+  for (const Level level : kLevels) {
+    if (!SelectLevel(level)) {
+      continue;
+    }
+    std::vector<T> out(in.size(), T{77});
+    Scale(in.data(), out.data(), type, in.size(), factor);
+    REQUIRE((result.empty() || out == result));
+    result = out;
+    std::vector<T> in_place = many;
+    Scale(in_place.data(), in_place.data(), type, in_place.size(), factor);
+    for (size_t i = 0; i < in_place.size(); ++i) {
+      REQUIRE(in_place[i] == result[i % in.size()]);
+    }
+  }
+  return result;
 }
 
 TEST_CASE("scale multiplies floats in their own precision") {

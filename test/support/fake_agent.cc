@@ -19,6 +19,7 @@
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 #include "common/worker_page.h"
+#include "common/worker_segment.h"
 #include "muster/v1/workers.grpc.pb.h"
 
 namespace muster::test {
@@ -118,6 +119,8 @@ class FakeAgent::Impl final : public v1::Workers::CallbackService {
   uint64_t stall_warning_ms MUSTER_GUARDED_BY(mutex) = 0;
   uint64_t stall_shutdown_ms MUSTER_GUARDED_BY(mutex) = 0;
   std::vector<std::string> listen MUSTER_GUARDED_BY(mutex);
+  bool shares_memory MUSTER_GUARDED_BY(mutex) = true;
+  std::map<uint64_t, UniqueFd> segments MUSTER_GUARDED_BY(mutex);  // By generation.
 
  private:
   void Listen() {
@@ -138,10 +141,19 @@ class FakeAgent::Impl final : public v1::Workers::CallbackService {
         return;
       }
       const UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      PageRequest request;
-      if (::recv(connection.get(), &request, sizeof request, 0) != sizeof request) {
+      union {
+        PageRequest page;
+        SegmentRequest segment;
+      } received = {};
+      const ssize_t size = ::recv(connection.get(), &received, sizeof received, 0);
+      if (size == sizeof(SegmentRequest)) {
+        ServeSegment(connection.get(), received.segment);
         continue;
       }
+      if (size != sizeof(PageRequest)) {
+        continue;
+      }
+      const PageRequest& request = received.page;
       if (std::string(request.key, sizeof request.key) != kKey) {
         SendPage(connection.get(), "the key is wrong", -1);
         continue;
@@ -151,6 +163,14 @@ class FakeAgent::Impl final : public v1::Workers::CallbackService {
       worker.page = NewPage(worker.memory);
       SendPage(connection.get(), "", worker.memory.get());
     }
+  }
+
+  void ServeSegment(int connection, const SegmentRequest& request) {
+    const MutexLock lock(mutex);
+    const auto it = segments.find(request.generation);
+    SendPage(connection,
+             it == segments.end() ? "there is no such memory" : "",
+             it == segments.end() ? -1 : it->second.get());
   }
 
   UniqueFd listener_;
@@ -327,6 +347,11 @@ void FakeAgent::Send(uint64_t incarnation, v1::WorkerOrder order) {
   }
 }
 
+void FakeAgent::ShareMemory(bool share) {
+  const MutexLock lock(impl_->mutex);
+  impl_->shares_memory = share;
+}
+
 void FakeAgent::Form(uint64_t generation,
                      const std::vector<uint64_t>& members,
                      const std::string& reason) {
@@ -334,6 +359,12 @@ void FakeAgent::Form(uint64_t generation,
   {
     const MutexLock lock(impl_->mutex);
     coordinator = impl_->workers[members.front()].addresses;
+    impl_->segments.clear();
+    if (impl_->shares_memory) {
+      UniqueFd& memory = impl_->segments[generation];
+      memory.Reset(::memfd_create("segment", MFD_CLOEXEC));
+      REQUIRE(::ftruncate(memory.get(), static_cast<off_t>(SegmentBytes(members.size()))) == 0);
+    }
   }
   for (size_t rank = 0; rank < members.size(); ++rank) {
     v1::WorkerOrder order;

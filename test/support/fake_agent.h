@@ -38,6 +38,9 @@ class FakeAgent {
   /// True if such a report is there already.
   bool Has(uint64_t incarnation, v1::WorkerReport::ReportCase kind);
 
+  /// Whether the members of a world get memory in common; they do at first.
+  void ShareMemory(bool share);
+
   void Send(uint64_t incarnation, v1::WorkerOrder order);
   /// Orders a world of these members, in rank order, who have all joined.
   void Form(uint64_t generation,

@@ -77,8 +77,14 @@ Handle FakeRuntime::Submit(Submission submission) {
   return job_.Submit(*this, std::move(submission));
 }
 
-bool FakeRuntime::AgreementResult(Handle& handle) {
-  return OperationAccess::Of(handle).WaitForAgreement();
+// The fake knows single operations only.
+Handle FakeRuntime::SubmitGroup(std::vector<Submission> members) {
+  MUSTER_CHECK_EQ(members.size(), size_t{1});
+  return Submit(std::move(members.front()));
+}
+
+int64_t FakeRuntime::Value(Handle& handle) {
+  return OperationAccess::Of(handle).WaitForValue();
 }
 
 bool FakeRuntime::PendingChange() const {

@@ -32,12 +32,16 @@ class FakeRuntime final : public worker::Runtime {
  public:
   FakeRuntime(FakeJob& job, int id, const std::string& trace_path);
 
-  void Init() override {}
+  void Init(const std::vector<std::vector<int>>&) override {}
   void Shutdown() override { shut_down = true; }
   const worker::Place& place() const override { return place_; }
   const Trace& trace() const override { return trace_; }
   Handle Submit(worker::Submission submission) override;
-  bool AgreementResult(Handle& handle) override;
+  Handle SubmitGroup(std::vector<worker::Submission> members) override;
+  int64_t Value(Handle& handle) override;
+  std::vector<int> SetRanks(ProcessSet) const override { return {}; }
+  std::vector<ProcessSet> Sets() const override { return {{0}}; }
+  uint64_t JoinedAgreements() const override { return joined_agreements; }
   bool PendingChange() const override;
   void EnterElastic() override { ++entered; }
   void SetHeld(std::optional<CommitId> held) override { holds = held; }
@@ -52,7 +56,8 @@ class FakeRuntime final : public worker::Runtime {
   bool shut_down = false;
   std::optional<CommitId> holds;
   std::vector<CommitId> synced;
-  std::vector<std::string> submitted;  // Names, in order.
+  std::vector<std::string> submitted;
+  uint64_t joined_agreements = 0;  // Names, in order.
 
   int id() const { return id_; }
 

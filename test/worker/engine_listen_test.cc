@@ -48,7 +48,7 @@ v1::WorkerOrder ListenAt(const std::string& address) {
 TEST_CASE("worker listens where its environment says, and tells so when it joins") {
   FakeAgent agent;
   EngineRuntime runtime(Options(agent, 1, {{"127.0.0.9", "127.0.0.8"}, {}}));
-  auto init = std::async(std::launch::async, [&] { runtime.Init(); });
+  auto init = std::async(std::launch::async, [&] { runtime.Init({}); });
   const auto join = agent.Await(1, Report::kJoin);
   CHECK(Hosts(join.join().addresses()) == std::vector<std::string>{"127.0.0.9", "127.0.0.8"});
   agent.Form(1, {1});
@@ -59,10 +59,10 @@ TEST_CASE("worker that cannot listen fails init with address and range") {
   FakeAgent agent;
   const TakenPort taken;
   EngineRuntime in_use(Options(agent, 1, {{}, {taken.port, taken.port}}));
-  CHECK_THROWS_WITH(in_use.Init(),
+  CHECK_THROWS_WITH(in_use.Init({}),
                     Contains("port " + std::to_string(taken.port) + " on 127.0.0.1 is in use"));
   EngineRuntime nowhere(Options(agent, 2, {{"198.51.100.1"}, {41000, 41001}}));
-  CHECK_THROWS_WITH(nowhere.Init(), Contains("198.51.100.1") && Contains("41000-41001"));
+  CHECK_THROWS_WITH(nowhere.Init({}), Contains("198.51.100.1") && Contains("41000-41001"));
 }
 
 TEST_CASE("worker opens what Joined orders before it reports anything else") {
@@ -71,7 +71,7 @@ TEST_CASE("worker opens what Joined orders before it reports anything else") {
   agent.SetListen({"127.0.0.9:0", "127.0.0.1:0"});
   Worker worker(agent, 1);
   auto init = worker.Do([](EngineRuntime& runtime) {
-    runtime.Init();
+    runtime.Init({});
     runtime.EnterElastic();
   });
   agent.Await(1, Report::kJoin);
@@ -88,7 +88,7 @@ TEST_CASE("worker that cannot listen where Joined orders fails init") {
   FakeAgent agent;
   agent.SetListen({"198.51.100.1:0"});
   Worker worker(agent, 1);
-  auto init = worker.Do([](EngineRuntime& runtime) { runtime.Init(); });
+  auto init = worker.Do([](EngineRuntime& runtime) { runtime.Init({}); });
   CHECK_THROWS_WITH(init.get(), Contains("cannot listen at 198.51.100.1"));
 }
 

@@ -16,20 +16,20 @@ using namespace test;  // NOLINT(google-build-using-namespace): one fixture, two
 
 TEST_CASE("runtime without an agent is a world of one with working collectives") {
   EngineRuntime runtime({});
-  runtime.Init();
+  runtime.Init({});
   CHECK(runtime.place().rank == 0);
   CHECK(runtime.place().size == 1);
   CHECK(runtime.place().generation == Generation{1});
   CHECK(SumOfOnes(runtime) == 1);
   Handle vote = runtime.Submit(Vote(true));
-  CHECK(runtime.AgreementResult(vote));
+  CHECK(runtime.Value(vote));
   runtime.Shutdown();
   CHECK_THROWS_AS(SumOfOnes(runtime), Error);
 }
 
 TEST_CASE("runtime without an agent forms its next world by itself") {
   EngineRuntime runtime({});
-  runtime.Init();
+  runtime.Init({});
   CHECK(runtime.AwaitWorld() == Awaited::kWorld);
   CHECK(runtime.place().generation == Generation{2});
   CHECK(SumOfOnes(runtime) == 1);
@@ -39,7 +39,7 @@ TEST_CASE("runtime fails to start with an agent that does not answer") {
   RuntimeOptions options;
   options.engine.agent = AgentAccess{"/nowhere/at-all", "key", 1};
   EngineRuntime runtime(std::move(options));
-  CHECK_THROWS_WITH(runtime.Init(), Catch::Contains("/nowhere/at-all"));
+  CHECK_THROWS_WITH(runtime.Init({}), Catch::Contains("/nowhere/at-all"));
 }
 
 TEST_CASE("runtime fails to start when the agent refuses its key") {
@@ -47,7 +47,7 @@ TEST_CASE("runtime fails to start when the agent refuses its key") {
   RuntimeOptions options = agent.OptionsFor(1);
   options.engine.agent->key = "wrong";
   EngineRuntime runtime(std::move(options));
-  CHECK_THROWS_WITH(runtime.Init(), Catch::Contains("the key is wrong"));
+  CHECK_THROWS_WITH(runtime.Init({}), Catch::Contains("the key is wrong"));
 }
 
 TEST_CASE("runtime forms a world and reduces over it", "[engine]") {
@@ -78,7 +78,7 @@ TEST_CASE("runtime agrees on the OR of votes", "[engine]") {
   All(workers, [](EngineRuntime& runtime) {
     Handle none = runtime.Submit(Vote(false, "none"));
     Handle one = runtime.Submit(Vote(runtime.place().rank == 2, "one"));
-    if (runtime.AgreementResult(none) || !runtime.AgreementResult(one)) {
+    if (runtime.Value(none) || !runtime.Value(one)) {
       throw std::runtime_error("a wrong agreement");
     }
   });

@@ -16,14 +16,19 @@ struct Crowd : Bench {
   struct Member {
     std::string address;
     std::unique_ptr<LinkAcceptor> acceptor;
+    std::shared_ptr<Segment> segment;
     std::unique_ptr<Formation> formation;
-    std::optional<FormedLinks> links;
+    std::optional<FormedWorld> world;
     std::vector<uint32_t> suspects;
     std::string evidence;
   };
   std::vector<Member> members;
+  std::vector<uint32_t> hosts;
+  BackendChoice choice = BackendChoice::kAuto;
+  bool segments_are_late = false;  // The test calls SetSegment.
 
-  explicit Crowd(uint32_t size, std::optional<size_t> guests_max = std::nullopt) : members(size) {
+  explicit Crowd(uint32_t size, std::optional<size_t> guests_max = std::nullopt)
+      : members(size), hosts(size, 0) {
     for (Member& member : members) {
       member.acceptor = NewAcceptor(member.address, guests_max);
     }
@@ -38,7 +43,10 @@ struct Crowd : Bench {
     plan.coordinator = {members[0].address};
     plan.own_addresses = {member.address};
     Formation::Callbacks callbacks;
-    callbacks.on_formed = [&member](FormedLinks links) { member.links = std::move(links); };
+    plan.incarnation = 100 + rank;
+    plan.hosts = hosts;
+    plan.backend = choice;
+    callbacks.on_formed = [&member](FormedWorld world) { member.world = std::move(world); };
     callbacks.on_broken = [&member](uint32_t suspect, const std::string& evidence) {
       member.suspects.push_back(suspect);
       member.evidence = evidence;
@@ -46,10 +54,13 @@ struct Crowd : Bench {
     member.formation =
         std::make_unique<Formation>(loop, *member.acceptor, std::move(plan), std::move(callbacks));
     member.formation->Start();
+    if (!segments_are_late) {
+      member.formation->SetSegment(member.segment);
+    }
   }
   bool AllFormed() const {
     return std::all_of(
-        members.begin(), members.end(), [](const Member& m) { return m.links.has_value(); });
+        members.begin(), members.end(), [](const Member& m) { return m.world.has_value(); });
   }
 };
 
@@ -66,8 +77,8 @@ TEST_CASE("formation builds a star of control links and a mesh of data links") {
     const auto& member = crowd.members[rank];
     CHECK(member.suspects.empty());
     for (uint32_t peer = 0; peer < size; ++peer) {
-      CHECK(member.links->data[peer].valid() == (peer != rank));
-      CHECK((member.links->control[peer] != nullptr) == (peer != rank && (rank == 0 || peer == 0)));
+      CHECK(member.world->data[peer].valid() == (peer != rank));
+      CHECK((member.world->control[peer] != nullptr) == (peer != rank && (rank == 0 || peer == 0)));
     }
   }
 }
@@ -116,7 +127,7 @@ TEST_CASE("formation is dropped where it stands by a newer one") {
   for (uint64_t generation = 1; generation <= 10; ++generation) {
     for (uint32_t rank = 0; rank < 4; ++rank) {
       if (generation == 10 || rank != generation % 4) {
-        crowd.members[rank].links.reset();
+        crowd.members[rank].world.reset();
         crowd.Form(rank, generation, "key" + std::to_string(generation));
       }
     }
@@ -136,10 +147,11 @@ TEST_CASE("formation does not look at its own loopback for a peer that has other
   plan.link_key = "key";
   plan.coordinator = {bench.address, "198.51.100.1:9"};  // Nobody's: RFC 5737.
   plan.own_addresses = {own_address};
+  plan.hosts = {0, 0};
   Formation formation(bench.loop,
                       *acceptor,
                       std::move(plan),
-                      {[](FormedLinks) {}, [](uint32_t, const std::string&) {}});
+                      {[](FormedWorld) {}, [](uint32_t, const std::string&) {}});
   formation.Start();
   CHECK_FALSE(bench.RunUntil([] { return false; }, std::chrono::milliseconds(100)));
 }

@@ -133,7 +133,7 @@ TEST_CASE("runtime lets a newcomer start before it belongs to a world", "[engine
   agent.SetFirstStart(false);
   workers.push_back(std::make_unique<Worker>(agent, 3));
   Worker& newcomer = *workers.back();
-  auto init = newcomer.Do([](EngineRuntime& runtime) { runtime.Init(); });
+  auto init = newcomer.Do([](EngineRuntime& runtime) { runtime.Init({}); });
   agent.Await(3, Report::kJoin);
   agent.Admit(3, 2, 3);
   REQUIRE(init.wait_for(kPatience) == std::future_status::ready);

@@ -93,7 +93,7 @@ inline Workers StartWorld(FakeAgent& agent, size_t size) {
   std::vector<std::future<void>> inits;
   for (size_t i = 0; i < size; ++i) {
     workers.push_back(std::make_unique<Worker>(agent, i + 1));
-    inits.push_back(workers.back()->Do([](EngineRuntime& runtime) { runtime.Init(); }));
+    inits.push_back(workers.back()->Do([](EngineRuntime& runtime) { runtime.Init({}); }));
   }
   for (const auto& worker : workers) {
     agent.Await(worker->incarnation(), Report::kJoin);

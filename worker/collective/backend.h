@@ -59,6 +59,14 @@ class Backend {
   virtual Status Allreduce(const OpContext& context,
                            std::span<const Piece> pieces,
                            const Reduction& what) = 0;
+  /// The inner half of an allreduce in two levels: the member with index `root` gets the pieces
+  /// reduced but not yet narrowed, one behind the other, in `accumulators` (kernels/reduce.h);
+  /// postscale, divisor and Piece::out play no part. Of the others that memory is not used.
+  virtual Status ReduceToRoot(const OpContext& context,
+                              std::span<const Piece> pieces,
+                              const Reduction& what,
+                              void* accumulators,
+                              int root) = 0;
   /// Reduces `sum(counts)` elements of `in`; the member with index i gets the `counts[i]` elements
   /// behind those of the members before it, in `out`. `in` is only read; no overlap.
   virtual Status ReduceScatter(const OpContext& context,

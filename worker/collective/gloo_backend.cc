@@ -2,145 +2,302 @@
 
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
+#include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
-#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "worker/collective/gloo_transport.h"
-#include "worker/collective/reduce.h"
-#include "worker/core/dtype.h"
+#include "worker/collective/mesh_moves.h"
+#include "worker/collective/pieces.h"
+#include "worker/collective/reduction_plan.h"
 
 namespace muster::worker {
 namespace {
 
-class GlooBackend final : public Backend {
- public:
-  GlooBackend(int rank, std::vector<PrivateFd> sockets)
-      : mesh_(rank, std::move(sockets)), context_(std::make_shared<GlooContext>(mesh_)) {}
+// In a larger group too much would be on its way to one member at a time: rings are kinder to a
+// network. (Gloo's BCUBE has fewer steps, but reads beyond buffers of few elements.)
+constexpr int kDirectMembersMax = 16;
+// What is small goes directly in any group.
+constexpr size_t kRingBytesMin = 256u << 10;
+// What a large group reduces at a time.
+constexpr size_t kSegmentBytes = 8u << 20;
+// From here on, for each member, a broadcast goes along a chain.
+constexpr size_t kChainBytesMin = 64u << 10;
+constexpr size_t kContextsMax = 64;
+constexpr std::chrono::microseconds kSpin{50};
 
-  Status Allreduce(const void* in, void* out, const Reduction& what, Timeout timeout) override {
-    const size_t bytes = what.count * ElementSize(what.dtype);
-    if (in != out && bytes > 0) {
-      std::memcpy(out, in, bytes);
-    }
-    if (what.count == 0) {
-      return Status::Ok();
-    }
-    const bool is_half = what.dtype == DType::kF16 || what.dtype == DType::kBF16;
-    if (!is_half) {
-      return AllreduceInPlace(out, what, timeout);
-    }
-    // Partial sums keep the precision of a float until the end.
-    std::vector<float> wide(what.count);
-    WidenFloats(what.dtype, wide.data(), out, what.count);
-    Status status = AllreduceInPlace(wide.data(), {DType::kF32, what.count, what.op}, timeout);
-    if (status.ok()) {
-      NarrowFloats(what.dtype, out, wide.data(), what.count);
-    }
-    return status;
-  }
+bool IsDirect(int members, size_t bytes) {
+  return members <= kDirectMembersMax || bytes < kRingBytesMin;
+}
 
-  Status Allgatherv(const void* in,
-                    void* out,
-                    std::span<const size_t> byte_counts,
-                    Timeout timeout) override {
-    const size_t own = byte_counts[static_cast<size_t>(mesh_.rank())];
-    if (mesh_.size() == 1) {
-      if (own > 0 && in != out) {
-        std::memcpy(out, in, own);
-      }
-      return Alive();
-    }
-    return Run([&] {
-      gloo::AllgathervOptions options(context_);
-      options.setTimeout(timeout);
-      // Gloo only reads the input.
-      options.setInput(static_cast<char*>(const_cast<void*>(in)), own);
-      options.setOutput(static_cast<char*>(out),
-                        std::vector<size_t>(byte_counts.begin(), byte_counts.end()));
-      gloo::allgatherv(options);
-    });
-  }
+uint32_t TagOf(const OpContext& context) {
+  return static_cast<uint32_t>(context.number);
+}
 
-  Status Broadcast(void* inout, size_t bytes, int root, Timeout timeout) override {
-    if (mesh_.size() == 1 || bytes == 0) {
-      return Alive();
-    }
-    return Run([&] {
-      gloo::BroadcastOptions options(context_);
-      options.setTimeout(timeout);
-      options.setRoot(root);
-      options.setOutput(static_cast<char*>(inout), bytes);
-      gloo::broadcast(options);
-    });
-  }
-
-  void Abort() override { mesh_.Abort(); }
-
-  std::vector<int> suspects() const override { return mesh_.suspects(); }
-
- private:
-  Status AllreduceInPlace(void* data, const Reduction& what, Timeout timeout) {
-    if (mesh_.size() == 1) {
-      return Alive();
-    }
-    return Run([&] {
-      gloo::AllreduceOptions options(context_);
-      options.setTimeout(timeout);
-      // Each element is reduced by one rank and then copied to the others: the same bits for all.
-      options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-      SetOutput(options, data, what);
-      options.setReduceFunction([&what](void* out, const void* a, const void* b, size_t count) {
-        Reduce(what.dtype, what.op, out, a, b, count);
-      });
-      gloo::allreduce(options);
-    });
-  }
-
-  // Gloo takes from the type only the size of an element.
-  static void SetOutput(gloo::AllreduceOptions& options, void* data, const Reduction& what) {
-    switch (ElementSize(what.dtype)) {
-      case 1:
-        return options.setOutput(static_cast<uint8_t*>(data), what.count);
-      case 2:
-        return options.setOutput(static_cast<uint16_t*>(data), what.count);
-      case 4:
-        return options.setOutput(static_cast<uint32_t*>(data), what.count);
-      default:
-        return options.setOutput(static_cast<uint64_t*>(data), what.count);
-    }
-  }
-
-  /// Refuses after Abort, also where nothing would be sent.
-  Status Alive() { return mesh_.Check(); }
-
-  /// The one place where Gloo's exceptions end.
-  Status Run(const std::function<void()>& algorithm) {
-    Status alive = Alive();
-    if (!alive.ok()) {
-      return alive;
-    }
-    try {
-      algorithm();
-      return Status::Ok();
-    } catch (const MeshError& error) {
-      return error.status;
-    } catch (const std::exception& error) {
-      return Status::Failed(std::string("gloo: ") + error.what());
-    }
-  }
-
-  PeerMesh mesh_;
-  std::shared_ptr<GlooContext> context_;  // Shared because Gloo's options take it so.
+/// Gloo takes from the type of its buffers only the size.
+template <size_t kBytes>
+struct Opaque {
+  std::array<char, kBytes> bytes;
 };
+
+void SetOutput(gloo::AllreduceOptions& options, void* data, size_t count, size_t size) {
+  switch (size) {
+    case 1:
+      return options.setOutput(static_cast<Opaque<1>*>(data), count);
+    case 2:
+      return options.setOutput(static_cast<Opaque<2>*>(data), count);
+    case 4:
+      return options.setOutput(static_cast<Opaque<4>*>(data), count);
+    case 8:
+      return options.setOutput(static_cast<Opaque<8>*>(data), count);
+    default:
+      return options.setOutput(static_cast<Opaque<16>*>(data), count);
+  }
+}
+
+/// A group of one: what remains are the factors and the copy.
+void ReduceAlone(std::span<const Piece> pieces, const kernels::ReducePlan& plan) {
+  for (const Piece& piece : pieces) {
+    if (piece.count > 0 && piece.out != nullptr) {
+      kernels::ReduceMany(plan, &piece.in, 1, piece.out, piece.count);
+    }
+  }
+}
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeGlooBackend(int rank, std::vector<PrivateFd> sockets) {
-  return std::make_unique<GlooBackend>(rank, std::move(sockets));
+GlooBackend::GlooBackend(int rank, std::vector<PrivateFd> sockets, std::chrono::microseconds spin)
+    : mesh_(rank, std::move(sockets), spin) {}
+
+GlooBackend::~GlooBackend() = default;
+
+// ---------------------------------------------------------------- reductions
+
+Status GlooBackend::Allreduce(const OpContext& context,
+                              std::span<const Piece> pieces,
+                              const Reduction& what) {
+  return Run(context, [&](const GroupLinks& links) {
+    const kernels::ReducePlan plan = PlanOf(what);
+    if (links.size() == 1) {
+      ReduceAlone(pieces, plan);
+    } else if (IsDirect(links.size(), CountOf(pieces) * kernels::SizeOf(plan.type))) {
+      MeshAllreduce(links, pieces, Combiner(plan, Combiner::Form::kStored), scratch_);
+    } else {
+      ReduceManyMembers(context, pieces, plan);
+    }
+  });
+}
+
+void GlooBackend::ReduceManyMembers(const OpContext& context,
+                                    std::span<const Piece> pieces,
+                                    const kernels::ReducePlan& plan) {
+  const size_t element = kernels::SizeOf(plan.type);
+  const size_t wide = kernels::AccumulatorSize(plan);
+  PieceRuns runs(pieces, element, kSegmentBytes / wide);
+  std::vector<Piece> run;
+  for (runs.Next(run); !run.empty(); runs.Next(run)) {
+    const size_t count = CountOf(run);
+    const bool in_place = kernels::IsDirect(plan) && run.size() == 1 && run[0].out != nullptr;
+    void* accumulators = in_place ? run[0].out : accumulators_.Get(count * wide);
+    auto* at = static_cast<char*>(accumulators);
+    for (const Piece& piece : run) {
+      if (piece.in == nullptr) {
+        // Zeros are zeros in each accumulator, whatever the factor.
+        std::memset(at, 0, piece.count * wide);
+      } else if (piece.in != at) {
+        kernels::Widen(plan, piece.in, at, piece.count);
+      }
+      at += piece.count * wide;
+    }
+    RingAllreduce(context, accumulators, count, plan);
+    at = static_cast<char*>(accumulators);
+    for (const Piece& piece : run) {
+      if (piece.out != nullptr && piece.out != at) {
+        kernels::Narrow(plan, at, piece.out, piece.count);
+      }
+      at += piece.count * wide;
+    }
+  }
+}
+
+// Each element is reduced on one rank and copied to the others: the same bits for all.
+void GlooBackend::RingAllreduce(const OpContext& context,
+                                void* accumulators,
+                                size_t count,
+                                const kernels::ReducePlan& plan) {
+  const size_t size = kernels::AccumulatorSize(plan);
+  gloo::AllreduceOptions options(ContextOf(context));
+  options.setTag(TagOf(context));
+  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+  SetOutput(options, accumulators, count, size);
+  options.setReduceFunction([&plan](void* out, const void* a, const void* b, size_t elements) {
+    kernels::Combine(plan, out, a, b, elements);
+  });
+  gloo::allreduce(options);
+}
+
+Status GlooBackend::ReduceToRoot(const OpContext& context,
+                                 std::span<const Piece> pieces,
+                                 const Reduction& what,
+                                 void* accumulators,
+                                 int root) {
+  return Run(context, [&](const GroupLinks& links) {
+    const Combiner combiner(PlanOf(what), Combiner::Form::kToAccumulators);
+    MeshReduceToRoot(links, pieces, combiner, accumulators, root, scratch_);
+  });
+}
+
+Status GlooBackend::AllreduceAccumulators(const OpContext& context,
+                                          void* accumulators,
+                                          size_t count,
+                                          const Reduction& what) {
+  return Run(context, [&](const GroupLinks& links) {
+    const kernels::ReducePlan plan = PlanOf(what);
+    if (links.size() == 1 || count == 0) {
+      return;
+    }
+    if (!IsDirect(links.size(), count * kernels::AccumulatorSize(plan))) {
+      RingAllreduce(context, accumulators, count, plan);
+      return;
+    }
+    const Piece piece{accumulators, accumulators, count};
+    MeshAllreduce(links, {&piece, 1}, Combiner(plan, Combiner::Form::kAccumulators), scratch_);
+  });
+}
+
+Status GlooBackend::ReduceScatter(const OpContext& context,
+                                  const void* in,
+                                  void* out,
+                                  std::span<const size_t> counts,
+                                  const Reduction& what) {
+  return Run(context, [&](const GroupLinks& links) {
+    const Combiner combiner(PlanOf(what), Combiner::Form::kStored);
+    MeshReduceScatter(links, in, out, counts, combiner, scratch_);
+  });
+}
+
+Status GlooBackend::ReduceScatterAccumulators(const OpContext& context,
+                                              const void* in,
+                                              void* out,
+                                              std::span<const size_t> counts,
+                                              const Reduction& what) {
+  return Run(context, [&](const GroupLinks& links) {
+    const Combiner combiner(PlanOf(what), Combiner::Form::kAccumulators);
+    MeshReduceScatter(links, in, out, counts, combiner, scratch_);
+  });
+}
+
+// ---------------------------------------------------------------- moves
+
+Status GlooBackend::Allgatherv(const OpContext& context,
+                               const void* in,
+                               void* out,
+                               std::span<const size_t> byte_counts) {
+  return Run(context, [&](const GroupLinks& links) {
+    const size_t bytes = std::accumulate(byte_counts.begin(), byte_counts.end(), size_t{0});
+    if (IsDirect(links.size(), bytes)) {
+      MeshAllgatherv(links, in, out, byte_counts);
+      return;
+    }
+    gloo::AllgathervOptions options(ContextOf(context));
+    options.setTag(TagOf(context));
+    // Gloo only reads the input.
+    options.setInput(static_cast<char*>(const_cast<void*>(in)),
+                     byte_counts[static_cast<size_t>(links.self())]);
+    options.setOutput(static_cast<char*>(out),
+                      std::vector<size_t>(byte_counts.begin(), byte_counts.end()));
+    gloo::allgatherv(options);
+  });
+}
+
+Status GlooBackend::Broadcast(const OpContext& context, void* inout, size_t bytes, int root) {
+  return Run(context, [&](const GroupLinks& links) {
+    if (links.size() == 1 || bytes == 0) {
+      return;
+    }
+    if (bytes >= kChainBytesMin * static_cast<size_t>(links.size())) {
+      MeshBroadcastChain(links, inout, bytes, root);
+      return;
+    }
+    gloo::BroadcastOptions options(ContextOf(context));
+    options.setTag(TagOf(context));
+    options.setRoot(root);
+    options.setOutput(static_cast<char*>(inout), bytes);
+    gloo::broadcast(options);
+  });
+}
+
+Status GlooBackend::Alltoallv(const OpContext& context,
+                              const void* in,
+                              std::span<const size_t> send_bytes,
+                              void* out,
+                              std::span<const size_t> receive_bytes) {
+  return Run(context, [&](const GroupLinks& links) {
+    MeshAlltoallv(links, in, send_bytes, out, receive_bytes);
+  });
+}
+
+Status GlooBackend::Barrier(const OpContext& context) {
+  return Run(context, [&](const GroupLinks& links) {
+    if (links.size() == 1) {
+      return;
+    }
+    gloo::BarrierOptions options(ContextOf(context));
+    options.setTag(TagOf(context));
+    gloo::barrier(options);
+  });
+}
+
+// ---------------------------------------------------------------- running
+
+Status GlooBackend::Run(const OpContext& context,
+                        const std::function<void(const GroupLinks&)>& algorithm) {
+  Status alive = mesh_.Check();
+  if (!alive.ok() || !dead_.ok()) {
+    return alive.ok() ? dead_ : alive;
+  }
+  try {
+    algorithm(GroupLinks(mesh_, context));
+  } catch (const MeshError& error) {
+    dead_ = error.status;
+  } catch (const std::exception& error) {
+    dead_ = Status::Failed(std::string("gloo: ") + error.what());
+  }
+  return dead_;
+}
+
+const std::shared_ptr<GlooContext>& GlooBackend::ContextOf(const OpContext& context) {
+  const std::vector<int>& ranks = context.group.ranks;
+  auto it = std::find_if(contexts_.begin(), contexts_.end(), [&](const CachedContext& cached) {
+    return cached.ranks == ranks;
+  });
+  if (it == contexts_.end()) {
+    contexts_.push_front({ranks, std::make_shared<GlooContext>(mesh_, context.group)});
+    if (contexts_.size() > kContextsMax) {
+      contexts_.pop_back();
+    }
+  } else {
+    contexts_.splice(contexts_.begin(), contexts_, it);
+  }
+  contexts_.front().context->SetDeadline(context.deadline);
+  return contexts_.front().context;
+}
+
+std::unique_ptr<GlooBackend> MakeGlooBackend(int rank,
+                                             std::vector<PrivateFd> sockets,
+                                             int local_size) {
+  const size_t sharing = local_size > 0 ? static_cast<size_t>(local_size) : sockets.size();
+  const bool has_cores = sharing <= std::thread::hardware_concurrency();
+  return std::make_unique<GlooBackend>(
+      rank, std::move(sockets), has_cores ? kSpin : std::chrono::microseconds(0));
 }
 
 }  // namespace muster::worker

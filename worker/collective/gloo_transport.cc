@@ -2,48 +2,59 @@
 
 #include <gloo/transport/pair.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "worker/collective/group_links.h"
 
 namespace muster::worker {
 namespace {
 
 using std::chrono::milliseconds;
 
-void ThrowUnlessOk(Status status) {
-  if (!status.ok()) {
-    throw MeshError(std::move(status));
+/// What the members of a group share with its context.
+struct GroupView {
+  PeerMesh& mesh;
+  std::vector<int> ranks;  // Of the mesh, by index in the group.
+  int self;
+  const PeerMesh::Deadline& deadline;
+
+  int RankOf(int member) const { return ranks[static_cast<size_t>(member)]; }
+  int MemberOf(int rank) const {
+    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
   }
-}
+};
 
 class MeshBuffer final : public gloo::transport::UnboundBuffer {
  public:
-  MeshBuffer(PeerMesh& mesh, void* ptr, size_t size, milliseconds timeout)
-      : UnboundBuffer(ptr, size), mesh_(mesh), timeout_(timeout) {}
-  ~MeshBuffer() override { mesh_.Cancel(completions_); }
+  MeshBuffer(const GroupView& group, void* ptr, size_t size)
+      : UnboundBuffer(ptr, size), group_(group) {}
+  ~MeshBuffer() override { group_.mesh.Cancel(completions_); }
 
-  bool waitRecv(int* rank, milliseconds timeout) override {
-    return Wait(completions_.received, rank, timeout);
-  }
-  bool waitSend(int* rank, milliseconds timeout) override {
-    return Wait(completions_.sent, rank, timeout);
-  }
+  bool waitRecv(int* rank, milliseconds) override { return Wait(completions_.received, rank); }
+  bool waitSend(int* rank, milliseconds) override { return Wait(completions_.sent, rank); }
   // Nobody waits while another thread could call these: PeerMesh::Abort ends waits.
   void abortWaitRecv() override {}
   void abortWaitSend() override {}
 
   void send(int to, uint64_t slot, size_t offset, size_t bytes) override {
     bytes = Bound(offset, bytes);
-    ThrowUnlessOk(mesh_.Send(to, slot, Data(offset), bytes, completions_));
+    ThrowUnlessOk(group_.mesh.Send(group_.RankOf(to), slot, Data(offset), bytes, completions_));
   }
   void recv(int from, uint64_t slot, size_t offset, size_t bytes) override {
-    recv(std::vector<int>{from}, slot, offset, bytes);
+    bytes = Bound(offset, bytes);
+    ThrowUnlessOk(
+        group_.mesh.Receive(group_.RankOf(from), slot, Data(offset), bytes, completions_));
   }
   void recv(std::vector<int> from, uint64_t slot, size_t offset, size_t bytes) override {
     bytes = Bound(offset, bytes);
-    ThrowUnlessOk(mesh_.Receive(std::move(from), slot, Data(offset), bytes, completions_));
+    for (int& member : from) {
+      member = group_.RankOf(member);
+    }
+    ThrowUnlessOk(group_.mesh.Receive(std::move(from), slot, Data(offset), bytes, completions_));
   }
 
  private:
@@ -58,18 +69,16 @@ class MeshBuffer final : public gloo::transport::UnboundBuffer {
     return bound;
   }
 
-  bool Wait(std::deque<int>& completed, int* rank, milliseconds timeout) {
-    const milliseconds limit = timeout.count() < 0 ? timeout_ : timeout;
-    ThrowUnlessOk(mesh_.Wait(completed, std::chrono::steady_clock::now() + limit));
+  bool Wait(std::deque<int>& completed, int* rank) {
+    ThrowUnlessOk(group_.mesh.Wait(completed, group_.deadline));
     if (rank != nullptr) {
-      *rank = completed.front();
+      *rank = group_.MemberOf(completed.front());
     }
     completed.pop_front();
     return true;
   }
 
-  PeerMesh& mesh_;
-  const milliseconds timeout_;
+  const GroupView& group_;
   PeerMesh::Completions completions_;
 };
 
@@ -111,27 +120,33 @@ class MeshPair final : public gloo::transport::Pair {
 
 class MeshContext final : public gloo::transport::Context {
  public:
-  explicit MeshContext(PeerMesh& mesh) : Context(mesh.rank(), mesh.size()), mesh_(mesh) {
-    for (int peer = 0; peer < mesh.size(); ++peer) {
-      pairs_[peer] = peer == mesh.rank() ? nullptr : std::make_unique<MeshPair>(peer);
+  explicit MeshContext(GroupView group)
+      : Context(group.self, static_cast<int>(group.ranks.size())), group_(std::move(group)) {
+    for (int peer = 0; peer < size; ++peer) {
+      pairs_[peer] = peer == rank ? nullptr : std::make_unique<MeshPair>(peer);
     }
   }
 
   std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override { return getPair(peer); }
   std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* ptr,
-                                                                      size_t size) override {
-    return std::make_unique<MeshBuffer>(mesh_, ptr, size, getTimeout());
+                                                                      size_t bytes) override {
+    return std::make_unique<MeshBuffer>(group_, ptr, bytes);
   }
 
  private:
-  PeerMesh& mesh_;
+  const GroupView group_;
 };
 
 }  // namespace
 
-GlooContext::GlooContext(PeerMesh& mesh) : Context(mesh.rank(), mesh.size()) {
-  transportContext_ = std::make_shared<MeshContext>(mesh);
+GlooContext::GlooContext(PeerMesh& mesh, const Group& group) : Context(group.self, group.size()) {
+  transportContext_ =
+      std::make_shared<MeshContext>(GroupView{mesh, group.ranks, group.self, deadline_});
   transportContext_->setTimeout(getTimeout());
+}
+
+void GlooContext::SetDeadline(PeerMesh::Deadline deadline) {
+  deadline_ = deadline;
 }
 
 }  // namespace muster::worker

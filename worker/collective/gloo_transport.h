@@ -12,21 +12,24 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <memory>
-#include <stdexcept>
 
+#include "worker/collective/backend.h"
 #include "worker/collective/peer_mesh.h"
 
 namespace muster::worker {
 
-struct MeshError : std::runtime_error {
-  explicit MeshError(Status why) : std::runtime_error(why.message()), status(std::move(why)) {}
-  Status status;
-};
-
-/// What Gloo's algorithms take. `mesh` outlives it.
+/// What Gloo's algorithms take: the members of one group, by their index in it.
 class GlooContext final : public gloo::Context {
  public:
-  explicit GlooContext(PeerMesh& mesh);
+  /// `mesh` outlives it.
+  GlooContext(PeerMesh& mesh, const Group& group);
+
+  /// Ends every wait of the operation that comes next. Gloo's own time limit is not used: it
+  /// would begin anew with each message.
+  void SetDeadline(PeerMesh::Deadline deadline);
+
+ private:
+  PeerMesh::Deadline deadline_;
 };
 
 }  // namespace muster::worker

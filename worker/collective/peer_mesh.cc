@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
@@ -14,26 +15,24 @@
 namespace muster::worker {
 namespace {
 
-// Small messages arrive with one read; of a large one at most this much is copied twice.
+// Small messages arrive with one read, several at once.
 constexpr size_t kStagingBytes = 16u << 10;
+// A message from this size on is read to its place, after its header alone.
+constexpr size_t kLargeBytes = 4u << 10;
+// Messages that one call of the kernel takes.
+constexpr size_t kGatheredMax = 8;
 
-/// -1: broken. 0: not now.
-ssize_t WriteBoth(int fd, const char* header, size_t header_bytes, const char* data, size_t bytes) {
-  iovec parts[2] = {{const_cast<char*>(header), header_bytes}, {const_cast<char*>(data), bytes}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  const ssize_t count = ::sendmsg(fd, &message, MSG_NOSIGNAL);
-  if (count >= 0) {
-    return count;
-  }
-  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+bool MayComeLater(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
 }  // namespace
 
-PeerMesh::PeerMesh(int rank, std::vector<PrivateFd> sockets)
-    : rank_(rank), peers_(sockets.size()), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+PeerMesh::PeerMesh(int rank, std::vector<PrivateFd> sockets, std::chrono::microseconds spin)
+    : rank_(rank),
+      spin_(spin),
+      peers_(sockets.size()),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   MUSTER_CHECK(wake_.valid(), std::string("eventfd: ") + strerror(errno));
   for (size_t i = 0; i < sockets.size(); ++i) {
     peers_[i].fd = std::move(sockets[i]);
@@ -73,57 +72,97 @@ Status PeerMesh::Send(int to, uint64_t slot, const void* data, size_t bytes, Com
 Status PeerMesh::WriteTo(int to) {
   Peer& peer = peers_[to];
   while (!peer.out.empty()) {
-    Outgoing& message = peer.out.front();
-    const size_t header_done = std::min(message.done, sizeof(Header));
-    const size_t data_done = message.done - header_done;
-    const ssize_t count = WriteBoth(peer.fd.get(),
-                                    reinterpret_cast<const char*>(&message.header) + header_done,
-                                    sizeof(Header) - header_done,
-                                    message.data + data_done,
-                                    message.header.bytes - data_done);
-    if (count < 0) {
-      return Break(to, "was closed while sending");
+    iovec parts[2 * kGatheredMax];
+    size_t part_count = 0;
+    size_t bytes = 0;
+    const auto add = [&](const void* data, size_t size) {
+      parts[part_count++] = {const_cast<void*>(data), size};
+      bytes += size;
+    };
+    for (const Outgoing& message : peer.out) {
+      const size_t header_done = std::min(message.done, sizeof(Header));
+      const size_t data_done = message.done - header_done;
+      add(reinterpret_cast<const char*>(&message.header) + header_done,
+          sizeof(Header) - header_done);
+      add(message.data + data_done, message.header.bytes - data_done);
+      if (part_count == 2 * kGatheredMax) {
+        break;
+      }
     }
-    message.done += static_cast<size_t>(count);
-    if (message.done < sizeof(Header) + message.header.bytes) {
+    msghdr gathered{};
+    gathered.msg_iov = parts;
+    gathered.msg_iovlen = part_count;
+    const ssize_t count = ::sendmsg(peer.fd.get(), &gathered, MSG_NOSIGNAL);
+    if (count < 0) {
+      return MayComeLater(errno) ? Status::Ok() : Break(to, "was closed while sending");
+    }
+    CountWritten(to, static_cast<size_t>(count));
+    if (static_cast<size_t>(count) < bytes) {
       return Status::Ok();
     }
-    message.owner->sent.push_back(to);
-    peer.out.pop_front();
   }
   return Status::Ok();
 }
 
+void PeerMesh::CountWritten(int to, size_t bytes) {
+  std::list<Outgoing>& out = peers_[to].out;
+  while (!out.empty()) {
+    Outgoing& message = out.front();
+    const size_t left = sizeof(Header) + message.header.bytes - message.done;
+    if (bytes < left) {
+      message.done += bytes;
+      return;
+    }
+    bytes -= left;
+    message.owner->sent.push_back(to);
+    out.pop_front();
+  }
+}
+
 // ---------------------------------------------------------------- receiving
 
-bool PeerMesh::IsExpected(const Expected& receive, int from) const {
-  return std::find(receive.from.begin(), receive.from.end(), from) != receive.from.end();
+std::list<PeerMesh::Expected>::iterator PeerMesh::FindExpected(int from, uint64_t slot) {
+  return std::find_if(expected_.begin(), expected_.end(), [&](const Expected& receive) {
+    return receive.slot == slot && receive.MayComeFrom(from);
+  });
 }
 
 void PeerMesh::Unwant(const Expected& receive) {
-  for (const int rank : receive.from) {
+  for (const int rank : receive.sources()) {
     --peers_[rank].wanted;
   }
 }
 
+Status PeerMesh::Receive(int from, uint64_t slot, void* data, size_t bytes, Completions& owner) {
+  return Post({from, {}, slot, static_cast<char*>(data), bytes, &owner});
+}
+
 Status PeerMesh::Receive(
     std::vector<int> from, uint64_t slot, void* data, size_t bytes, Completions& owner) {
+  return Post({-1, std::move(from), slot, static_cast<char*>(data), bytes, &owner});
+}
+
+Status PeerMesh::Post(Expected receive) {
   if (!broken_.ok()) {
     return broken_;
   }
-  Expected receive{std::move(from), slot, static_cast<char*>(data), bytes, &owner};
+  for (const int rank : receive.sources()) {
+    MUSTER_CHECK(rank >= 0 && rank < size() && rank != rank_, "a peer");
+  }
   if (TakeEarly(receive)) {
     return broken_;
   }
-  for (const int rank : receive.from) {
-    MUSTER_CHECK(rank >= 0 && rank < size() && rank != rank_, "a peer");
+  expected_.push_back(std::move(receive));
+  const Expected& posted = expected_.back();
+  for (const int rank : posted.sources()) {
     ++peers_[rank].wanted;
   }
-  const std::vector<int> sources = receive.from;
-  expected_.push_back(std::move(receive));
+  if (posted.from >= 0) {
+    return ReadStaged(posted.from);
+  }
+  const std::vector<int> sources = posted.any;  // The posted one is gone once it is served.
   for (const int rank : sources) {
-    // It may be here already, in what was read ahead.
-    const Status status = ReadFrom(rank);
+    const Status status = ReadStaged(rank);
     if (!status.ok()) {
       return status;
     }
@@ -131,8 +170,14 @@ Status PeerMesh::Receive(
   return Status::Ok();
 }
 
+// It may be here already, in what was read ahead; then the socket may never turn readable again.
+Status PeerMesh::ReadStaged(int from) {
+  const Peer& peer = peers_[from];
+  return peer.staged_begin < peer.staged_end || peer.wanted == 1 ? ReadFrom(from) : Status::Ok();
+}
+
 bool PeerMesh::TakeEarly(const Expected& receive) {
-  for (const int rank : receive.from) {
+  for (const int rank : receive.sources()) {
     Peer& peer = peers_[rank];
     const auto end = peer.early.end();
     const auto newest = peer.has_incoming && peer.incoming.owner == nullptr ? std::prev(end) : end;
@@ -156,9 +201,7 @@ bool PeerMesh::TakeEarly(const Expected& receive) {
 
 Result<bool> PeerMesh::BeginMessage(int from, Header header) {
   Peer& peer = peers_[from];
-  const auto it = std::find_if(expected_.begin(), expected_.end(), [&](const Expected& receive) {
-    return receive.slot == header.slot && IsExpected(receive, from);
-  });
+  const auto it = FindExpected(from, header.slot);
   if (it != expected_.end()) {
     if (it->bytes != header.bytes) {
       return Break(from, "brought a message of another size");
@@ -203,9 +246,7 @@ void PeerMesh::FinishMessage(int from) {
   }
   // Its receive may have been posted while it came in.
   const uint64_t slot = peer.early.back().slot;
-  const auto it = std::find_if(expected_.begin(), expected_.end(), [&](const Expected& receive) {
-    return receive.slot == slot && IsExpected(receive, from);
-  });
+  const auto it = FindExpected(from, slot);
   if (it != expected_.end()) {
     const Expected receive = *it;
     Unwant(receive);
@@ -214,26 +255,56 @@ void PeerMesh::FinishMessage(int from) {
   }
 }
 
+size_t PeerMesh::ReadAhead(int from) const {
+  const auto next = std::find_if(expected_.begin(), expected_.end(), [&](const Expected& receive) {
+    return receive.MayComeFrom(from);
+  });
+  const bool is_large = next != expected_.end() && next->bytes >= kLargeBytes;
+  return is_large ? sizeof(Header) : kStagingBytes;
+}
+
+ssize_t PeerMesh::ReadBody(int from, bool& drained) {
+  Peer& peer = peers_[from];
+  const Room room = RoomFor(peer);
+  const bool to_end = peer.incoming.done + room.bytes == peer.incoming.bytes;
+  iovec parts[2] = {{room.begin, room.bytes}, {peer.staging.data(), 0}};
+  if (to_end && peer.wanted > 0) {
+    parts[1].iov_len = ReadAhead(from);
+  }
+  const ssize_t count = ::readv(peer.fd.get(), parts, 2);
+  if (count <= 0) {
+    return count < 0 && MayComeLater(errno) ? 0 : -1;
+  }
+  const size_t bytes = static_cast<size_t>(count);
+  drained = bytes < room.bytes + parts[1].iov_len;
+  const size_t own = std::min(bytes, room.bytes);
+  peer.incoming.done += own;
+  peer.staged_begin = 0;
+  peer.staged_end = bytes - own;
+  return count;
+}
+
+void PeerMesh::TakeStaged(int from) {
+  Peer& peer = peers_[from];
+  const Room room = RoomFor(peer);
+  const size_t bytes = std::min(peer.staged_end - peer.staged_begin, room.bytes);
+  std::copy_n(peer.staging.data() + peer.staged_begin, bytes, room.begin);
+  peer.incoming.done += bytes;
+  peer.staged_begin += bytes;
+}
+
 Status PeerMesh::ReadFrom(int from) {
   Peer& peer = peers_[from];
-  for (;;) {
-    const size_t staged = peer.staged_end - peer.staged_begin;
+  for (bool drained = false;;) {
     if (peer.has_incoming) {
-      Incoming& incoming = peer.incoming;
-      Room room = RoomFor(peer);
-      const size_t from_staging = std::min(staged, room.bytes);
-      std::copy_n(peer.staging.data() + peer.staged_begin, from_staging, room.begin);
-      incoming.done += from_staging;
-      peer.staged_begin += from_staging;
-      if (incoming.done < incoming.bytes) {
-        room = RoomFor(peer);
-        const ssize_t count = ReadSome(peer.fd.get(), room.begin, room.bytes);
+      TakeStaged(from);
+      if (peer.incoming.done < peer.incoming.bytes && peer.staged_begin == peer.staged_end) {
+        const ssize_t count = drained ? 0 : ReadBody(from, drained);
         if (count <= 0) {
           return count < 0 ? Break(from, "was closed in a message") : Status::Ok();
         }
-        incoming.done += static_cast<size_t>(count);
       }
-      if (incoming.done == incoming.bytes) {
+      if (peer.incoming.done == peer.incoming.bytes) {
         FinishMessage(from);
         if (!broken_.ok()) {
           return broken_;
@@ -241,6 +312,7 @@ Status PeerMesh::ReadFrom(int from) {
       }
       continue;
     }
+    const size_t staged = peer.staged_end - peer.staged_begin;
     if (staged >= sizeof(Header)) {
       Header header;
       std::memcpy(&header, peer.staging.data() + peer.staged_begin, sizeof header);
@@ -254,19 +326,29 @@ Status PeerMesh::ReadFrom(int from) {
       peer.staged_begin += sizeof header;
       continue;
     }
-    if (peer.wanted == 0) {
+    if (peer.wanted == 0 || drained) {
       return Status::Ok();
     }
-    std::memmove(peer.staging.data(), peer.staging.data() + peer.staged_begin, staged);
-    peer.staged_begin = 0;
-    peer.staged_end = staged;
-    const ssize_t count =
-        ReadSome(peer.fd.get(), peer.staging.data() + staged, kStagingBytes - staged);
+    const ssize_t count = ReadHeader(from, drained);
     if (count <= 0) {
       return count < 0 ? Break(from, "was closed") : Status::Ok();
     }
-    peer.staged_end += static_cast<size_t>(count);
   }
+}
+
+ssize_t PeerMesh::ReadHeader(int from, bool& drained) {
+  Peer& peer = peers_[from];
+  const size_t staged = peer.staged_end - peer.staged_begin;
+  std::memmove(peer.staging.data(), peer.staging.data() + peer.staged_begin, staged);
+  peer.staged_begin = 0;
+  peer.staged_end = staged;
+  const size_t room = ReadAhead(from) - staged;
+  const ssize_t count = ReadSome(peer.fd.get(), peer.staging.data() + staged, room);
+  if (count > 0) {
+    peer.staged_end += static_cast<size_t>(count);
+    drained = static_cast<size_t>(count) < room;
+  }
+  return count;
 }
 
 // ---------------------------------------------------------------- waiting
@@ -278,50 +360,60 @@ Status PeerMesh::Check() {
   return broken_;
 }
 
-Status PeerMesh::Wait(const std::deque<int>& completed, Deadline deadline) {
+Status PeerMesh::Wait(const std::deque<int>& completed, Deadline deadline, size_t count) {
+  std::optional<Deadline> spun;
   for (;;) {
     if (!Check().ok()) {
       return broken_;
     }
-    if (!completed.empty()) {
+    if (completed.size() >= count) {
       return Status::Ok();
     }
-    const Status status = PollOnce(deadline);
+    const Deadline now = std::chrono::steady_clock::now();
+    if (now >= deadline) {
+      return BreakTimeout();
+    }
+    if (!spun) {
+      spun = now + spin_;
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
+    const int timeout = static_cast<int>(std::min<int64_t>(left.count(), 60'000));
+    const Status status = PollOnce(now < *spun ? 0 : timeout);
     if (!status.ok()) {
       return status;
     }
   }
 }
 
-Status PeerMesh::PollOnce(Deadline deadline) {
-  std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
-  std::vector<int> ranks = {-1};
+void PeerMesh::ListPolled() {
+  polled_.assign(1, {wake_.get(), POLLIN, 0});
+  polled_ranks_.assign(1, rank_);
   for (int rank = 0; rank < size(); ++rank) {
     const Peer& peer = peers_[rank];
     const bool reads = peer.has_incoming || peer.wanted > 0;
     const short events =
         static_cast<short>((reads ? POLLIN : 0) | (peer.out.empty() ? 0 : POLLOUT));
     if (events != 0) {
-      polled.push_back({peer.fd.get(), events, 0});
-      ranks.push_back(rank);
+      polled_.push_back({peer.fd.get(), events, 0});
+      polled_ranks_.push_back(rank);
     }
   }
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  if (left.count() <= 0) {
-    return BreakTimeout();
-  }
-  const int timeout = static_cast<int>(std::min<int64_t>(left.count(), 60'000));
-  const int ready = ::poll(polled.data(), polled.size(), timeout);
+}
+
+Status PeerMesh::PollOnce(int timeout_ms) {
+  ListPolled();
+  const int ready = ::poll(polled_.data(), polled_.size(), timeout_ms);
   MUSTER_CHECK(ready >= 0 || errno == EINTR, std::string("poll: ") + strerror(errno));
-  for (size_t i = 1; i < polled.size() && ready > 0; ++i) {
+  for (size_t i = 1; i < polled_.size() && ready > 0; ++i) {
+    const int rank = polled_ranks_[i];
+    const short events = polled_[i].revents;
     Status status;
-    if ((polled[i].revents & POLLOUT) != 0) {
-      status = WriteTo(ranks[i]);
+    if ((events & POLLOUT) != 0) {
+      status = WriteTo(rank);
     }
-    if (status.ok() && (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
-      const bool reads = peers_[ranks[i]].has_incoming || peers_[ranks[i]].wanted > 0;
-      status = reads ? ReadFrom(ranks[i]) : WriteTo(ranks[i]);
+    if (status.ok() && (events & (POLLIN | POLLHUP | POLLERR)) != 0) {
+      const bool reads = peers_[rank].has_incoming || peers_[rank].wanted > 0;
+      status = reads ? ReadFrom(rank) : WriteTo(rank);
     }
     if (!status.ok()) {
       return status;

@@ -10,12 +10,16 @@
 //
 // Threads: one (the executor), except Abort, which any thread may call at any time.
 
+#include <poll.h>
+#include <sys/types.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <list>
-#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,8 +40,8 @@ class PeerMesh {
     std::deque<int> received;  // Ranks.
   };
 
-  /// `sockets`: by rank, none at `rank`.
-  PeerMesh(int rank, std::vector<PrivateFd> sockets);
+  /// `sockets`: by rank, none at `rank`. A wait keeps a core busy for `spin` before it sleeps.
+  PeerMesh(int rank, std::vector<PrivateFd> sockets, std::chrono::microseconds spin = {});
   ~PeerMesh();
   PeerMesh(const PeerMesh&) = delete;
   PeerMesh& operator=(const PeerMesh&) = delete;
@@ -46,11 +50,12 @@ class PeerMesh {
   int size() const { return static_cast<int>(peers_.size()); }
 
   Status Send(int to, uint64_t slot, const void* data, size_t bytes, Completions& owner);
+  Status Receive(int from, uint64_t slot, void* data, size_t bytes, Completions& owner);
   /// From whichever of `from` comes first.
   Status Receive(
       std::vector<int> from, uint64_t slot, void* data, size_t bytes, Completions& owner);
-  /// Drives the sockets until the deque is not empty. kAborted, kTimeout or kFailed otherwise.
-  Status Wait(const std::deque<int>& completed, Deadline deadline);
+  /// Drives the sockets until the deque has `count`. kAborted, kTimeout or kFailed otherwise.
+  Status Wait(const std::deque<int>& completed, Deadline deadline, size_t count = 1);
   /// Forgets what is posted for this owner. If a message is half way, the mesh is broken.
   void Cancel(Completions& owner);
 
@@ -72,11 +77,17 @@ class PeerMesh {
     Completions* owner;
   };
   struct Expected {
-    std::vector<int> from;
+    int from;              // -1: one of `any`.
+    std::vector<int> any;  // Empty unless so.
     uint64_t slot;
     char* data;
     size_t bytes;
     Completions* owner;
+
+    std::span<const int> sources() const { return from >= 0 ? std::span(&from, 1) : any; }
+    bool MayComeFrom(int rank) const {
+      return from == rank || (from < 0 && std::find(any.begin(), any.end(), rank) != any.end());
+    }
   };
   /// A message read before anyone asked for it.
   struct Early {
@@ -106,22 +117,36 @@ class PeerMesh {
     size_t wanted = 0;  // Posted receives that this peer may serve.
   };
 
-  bool IsExpected(const Expected& receive, int from) const;
+  Status Post(Expected receive);
+  std::list<Expected>::iterator FindExpected(int from, uint64_t slot);
   void Unwant(const Expected& receive);
+  /// How much to read together with the header that comes next.
+  size_t ReadAhead(int from) const;
   Status WriteTo(int to);
+  void CountWritten(int to, size_t bytes);
+  Status ReadStaged(int from);
   Status ReadFrom(int from);
+  ssize_t ReadHeader(int from, bool& drained);
+  void TakeStaged(int from);
   /// Starts on the message whose header is staged; false: it has to wait until somebody asks.
   Result<bool> BeginMessage(int from, Header header);
   static Room RoomFor(Peer& peer);
   void FinishMessage(int from);
+  /// Reads on in the message that is coming in; 0: nothing now, -1: closed. `drained`: the socket
+  /// had less than there was room for.
+  ssize_t ReadBody(int from, bool& drained);
   bool TakeEarly(const Expected& receive);
-  Status PollOnce(Deadline deadline);
+  void ListPolled();
+  Status PollOnce(int timeout_ms);
   Status Break(int rank, const std::string& what);
   Status BreakTimeout();
 
   const int rank_;
+  const std::chrono::microseconds spin_;
   std::vector<Peer> peers_;
   std::list<Expected> expected_;
+  std::vector<pollfd> polled_;  // The first is `wake_`.
+  std::vector<int> polled_ranks_;
   UniqueFd wake_;  // eventfd, written by Abort.
   std::atomic<bool> aborted_{false};
   Status broken_;

@@ -6,10 +6,10 @@
 
 namespace muster::worker {
 
-CommitId CommitLedger::Next(Generation generation) const {
+CommitId CommitLedger::Next(Generation generation, uint64_t passed) const {
   // 0 is left to the commit that a first sync takes before any agreement.
   const uint64_t posted = generation == generation_ ? posted_ : 0;
-  return {generation.value, posted + 1};
+  return {generation.value, posted + passed + 1};
 }
 
 void CommitLedger::Posted(Generation generation) {

@@ -17,7 +17,8 @@ class CommitLedger {
  public:
   /// The id of a snapshot taken at the next agreement operation of `generation`. A commit and its
   /// agreement share one index, so all ranks give the same id to the same place in the program.
-  CommitId Next(Generation generation) const;
+  /// `passed`: agreements of the generation that went by without this rank, which had joined.
+  CommitId Next(Generation generation, uint64_t passed = 0) const;
 
   /// That agreement operation has been posted.
   void Posted(Generation generation);

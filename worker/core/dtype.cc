@@ -41,8 +41,21 @@ const char* Name(Op op) {
 }
 
 const char* Name(OpKind kind) {
-  static constexpr const char* kNames[kOpKindCount] = {
-      "allreduce", "allgather", "broadcast", "barrier", "agreement"};
+  static constexpr const char* kNames[kOpKindCount] = {"allreduce",
+                                                       "allgather",
+                                                       "broadcast",
+                                                       "alltoall",
+                                                       "reducescatter",
+                                                       "barrier",
+                                                       "agreement",
+                                                       "join",
+                                                       "add_process_set",
+                                                       "remove_process_set"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+const char* Name(BackendKind kind) {
+  static constexpr const char* kNames[kBackendKindCount] = {"shm", "hierarchical", "gloo"};
   return kNames[static_cast<size_t>(kind)];
 }
 

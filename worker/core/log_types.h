@@ -13,6 +13,15 @@
 
 namespace muster::worker {
 
+/// What moves the data of a world.
+enum class BackendKind : uint8_t { kShm, kHierarchical, kGloo };
+
+/// Ids of operations are small numbers: an array may be as long as the largest.
+inline constexpr uint32_t kIdMax = 1u << 20;
+
+/// The name of every join, and of nothing else.
+inline constexpr const char* kJoinName = "join.noname";
+
 enum class OpKind : uint8_t {
   kAllreduce,
   kAllgather,
@@ -60,7 +69,7 @@ struct FullRequest {
   std::vector<int64_t> splits;  // Alltoall only: rows for each member of the set, in order.
   bool reusable = false;        // The name will come again: worth an id.
   bool vote = false;            // Agreement only.
-  std::string objection;  // Not empty: the rank itself found its call wrong, and says why.
+  std::string objection;        // Not empty: the rank itself found its call wrong, and says why.
   /// The data itself, where it is small: an allreduce whose requests all bring it is computed by
   /// the coordinator.
   std::string small;
@@ -97,8 +106,8 @@ struct Item {
   std::vector<Signature> joined;
   bool operator==(const Item&) const = default;
 };
-/// Move the data now. Several allreduces of one type, reduction, factors and set are one fused
-/// operation; several others are done one after another.
+/// Move the data now. Several items are allreduces of one type, reduction, factors and set, not
+/// adasum: one fused operation.
 struct Execute {
   int32_t set = 0;
   std::vector<Item> items;

@@ -1,30 +1,55 @@
 #pragma once
 
 // Sequencer: the coordinator's side of the log of one generation. It collects what the ranks ask
-// for, in any order, and appends one entry as soon as an operation is decided; all ranks follow the
-// entries in the order in which they were appended. It moves no data and sends nothing: the caller
-// takes the entries and delivers the same ones to every rank.
+// for, in any order, and decides an operation as soon as all members of its set have submitted it;
+// all ranks follow the entries in the order in which they are taken. It moves no data and sends
+// nothing: the caller takes the entries and delivers the same ones to every rank. When it takes
+// them is its own choice: what waits longer is fused better (backlog()).
 //
-// Pure: time is an argument. Threads: one at a time.
+// Pure: time is an argument, arithmetic is injected. Threads: one at a time.
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "worker/core/fusion.h"
 #include "worker/core/log_types.h"
+#include "worker/core/process_sets.h"
 
 namespace muster::worker {
 
+struct SequencerOptions {
+  /// Of one rank's data in one fused operation; 0: nothing is fused but groups.
+  size_t fusion_bytes = 64u << 20;
+  /// Ids are never taken back, so their number is bounded: later names go without. At most kIdMax.
+  uint32_t id_limit = 65536;
+  /// An Execute of several operations is no longer than this in its encoding.
+  size_t entry_bytes = 48u << 10;
+};
+
+/// The result of a small allreduce: of the bytes of each member of the set, in rank order; null: it
+/// has joined, and zeros stand in. `divisor`: the size of the set.
+using SmallReduce = std::function<std::string(
+    const Signature& signature, const std::vector<const std::string*>& inputs, uint32_t divisor)>;
+
 /// An operation that some ranks, not finished, wait for and others have not submitted.
 struct Stall {
+  int32_t set = 0;
   std::string name;
-  std::vector<uint32_t> missing;
+  std::string group;              // Whose member it is; mostly empty.
+  std::vector<uint32_t> missing;  // Of the world, growing.
   Duration waited{};
 };
+
+/// "'w' of process set 2 has been waiting for 60 s: ranks 3-5 did not submit it"
+std::string ToString(const Stall& stall);
 
 struct StallReport {
   std::vector<Stall> warnings;  // Newly past the warning time; each operation once.
@@ -33,69 +58,103 @@ struct StallReport {
 
 class Sequencer {
  public:
-  explicit Sequencer(uint32_t size);
+  Sequencer(ProcessSets sets, SequencerOptions options, SmallReduce small_reduce);
+  ~Sequencer();
 
-  /// kInvalid: no honest rank sends this (an unknown id, the same operation twice in flight). What
-  /// a rank asks for after its Finish counts for nothing.
-  Status Submit(uint32_t rank, const Request& request, Instant now);
+  /// kInvalid: no honest rank sends this (an unknown id, the same operation twice in flight, a set
+  /// that it cannot use). What a rank asks for after its Finish, or on a set that was removed
+  /// meanwhile, counts for nothing.
+  Status Submit(uint32_t rank, Request request, Instant now);
 
   /// The rank has shut down after Done. What still needs it fails; calling it again does nothing.
   void Finish(uint32_t rank);
 
-  /// The entries since the last call, in order.
-  std::vector<LogEntry> TakeEntries();
+  /// Everything decided since the last call, fused, in order.
+  std::vector<LogEntry> TakeEntries() { return tail_.Take(); }
+  const Backlog& backlog() const { return tail_.backlog(); }
+  const LogCounters& counters() const { return tail_.counters(); }
 
   /// Zero means never, for both times.
   StallReport CheckStalls(Instant now, Duration warn, Duration shutdown);
 
   bool AllOthersFinished(uint32_t rank) const;
+  /// Submitted by some, or complete and waiting for others of their group.
   size_t pending_count() const { return pending_.size(); }
-
-  /// Ids are never taken back, so their number is bounded: later names go without.
-  static constexpr uint32_t kIdLimit = 65536;
+  const ProcessSets& sets() const { return sets_; }
 
  private:
-  /// Ranks that made exactly the same call; more than one group is an error.
-  struct Group {
-    Signature signature;
-    std::vector<uint32_t> ranks;
-  };
-  struct Pending {
-    std::vector<bool> submitted;
-    uint32_t count = 0;
-    std::vector<Group> groups;
-    std::vector<int64_t> first_dims;                          // Allgather only.
-    std::map<std::string, std::vector<uint32_t>> objections;  // And whose they are.
-    bool reusable = false;
-    bool vote = false;
-    Instant since;  // The first request of those who wait.
-    bool warned = false;
-  };
-  /// What the last completed call under an id looked like.
-  struct Known {
-    std::string name;
-    Signature signature;
-    std::vector<int64_t> first_dims;
+  struct Operation;
+  struct Group;
+  using Key = std::pair<int32_t, std::string>;  // The set, and the name that is unique there.
+  using KeyView = std::pair<int32_t, std::string_view>;
+  struct KeyLess {
+    using is_transparent = void;
+    bool operator()(const KeyView& a, const KeyView& b) const { return a < b; }
   };
 
-  std::optional<FullRequest> Resolve(uint32_t rank, const Request& request) const;
-  void Add(Pending& pending, uint32_t rank, const FullRequest& request);
-  bool NeedsFinished(const Pending& pending) const;
-  bool IsAwaited(const Pending& pending) const;
-  bool HasFinished(uint32_t rank) const;
+  // Requests.
+  Status SubmitKnown(uint32_t rank, KnownRequest request, Instant now);
+  Status SubmitFull(uint32_t rank, FullRequest request, Instant now);
+  Operation& Find(int32_t set, std::string_view name);
+  Status Begin(Operation& operation, uint32_t rank, int index, Instant now);
+  static void AddSmall(Operation& operation, int index, std::string bytes);
+  static void AddFull(Operation& operation, uint32_t rank, size_t index, FullRequest request);
+
+  // Who is waited for.
+  void Look(Operation& operation);
+  bool IsAwaitedFrom(const Operation& operation, size_t index) const;
+  bool IsComplete(const Operation& operation) const;
+  bool NeedsFinished(const Operation& operation) const;
+  bool IsAwaited(const Operation& operation) const;
+
+  // Decisions. After each of them the operation may be gone.
+  void Decide(Operation& operation);
+  std::string FindWrong(const Operation& operation) const;
+  std::string FindUnservable(const Operation& operation) const;
+  std::string Learn(Operation& operation);
+  void DropCall(Operation& operation);
+  OperationKey KeyFor(Operation& operation);
+  void Accept(Operation& operation);
+  DataOperation DataOf(Operation& operation);
+  void AppendSmall(Operation& operation);
+  void Reject(Operation& operation, std::string message);
+  void Release(Operation& operation);
+  void RemoveSet(int32_t set);
+
+  // Groups.
+  Group& FindGroup(const ProcessSets::Set& set, std::string_view name);
+  static void EnterGroup(Operation& operation, Group& group, const GroupKey& key, size_t index);
+  void DecideGroup(Operation& operation, std::string wrong);
+  static std::string Hold(Operation& operation, Group& group);
+  void AcceptGroup(Group& group);
+  void EraseIfUnused(Group& group);
+
+  // Ranks that have joined, that have finished, that keep others waiting.
+  Status SubmitJoin(uint32_t rank, const FullRequest& request);
+  void ClearJoined();
+  void LookAtAll();
+  std::vector<Operation*> PendingInOrder() const;
+  void Drop(Operation& operation);
+  bool HasFinished(uint32_t rank) const { return finished_flags_[rank] != 0; }
   std::string FinishedText() const;
-  void Decide(const std::string& name, Pending& pending);
-  OperationKey KeyFor(const std::string& name, const Pending& pending);
-  void Forget(const std::string& name);
-  void Append(LogEntry entry);
+  std::vector<uint32_t> MissingRanks(const Operation& operation) const;
+  std::vector<Stall> UnheardMembers(const Group& group, Duration waited) const;
 
-  const uint32_t size_;
+  ProcessSets sets_;
+  const SequencerOptions options_;
+  const SmallReduce small_reduce_;
+  LogTail tail_;
+
+  std::map<Key, std::unique_ptr<Operation>, KeyLess> operations_;  // Pending, or with an id.
+  std::vector<Operation*> pending_;                                // In no order.
+  std::vector<Operation*> by_id_;      // Null: of a name that is forgotten.
+  std::vector<uint32_t> removed_ids_;  // Growing; of sets that have been removed.
+  std::map<Key, std::unique_ptr<Group>, KeyLess> groups_;
+
   std::vector<uint32_t> finished_;  // In the order of their going.
-  std::map<std::string, Pending> pending_;
-  std::map<std::string, uint32_t> ids_;
-  std::map<uint32_t, Known> known_;
-  uint32_t next_id_ = 1;
-  std::vector<LogEntry> entries_;
+  std::vector<uint8_t> finished_flags_;
+  std::vector<uint32_t> joined_;  // In the order of their joining.
+  std::vector<uint8_t> joined_flags_;
 };
 
 }  // namespace muster::worker

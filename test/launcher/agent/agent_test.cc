@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "common/worker_segment.h"
 #include "test/launcher/agent/agent_fixture.h"
 
 namespace muster::launcher {
@@ -184,6 +185,36 @@ TEST_CASE("agent refuses a wrong key at both of its sockets") {
   CHECK(agent.driver().Await(Case::kWorkerExited, 1).worker_exited().code() == 0);
   CHECK(agent.driver().AwaitOutput("page: this agent has no such worker, or the key is wrong"));
   CHECK(agent.driver().AwaitOutput("join: 7 "));
+}
+
+TEST_CASE("agent gives the members of its newest generation, and nobody else, shared memory") {
+  AgentUnderTest agent({"segments"});
+  agent.SpawnAndJoin(1, 0);
+  agent.SpawnAndJoin(2, 1);
+  agent.Form(4, {1, 2});
+  agent.driver().Await(Case::kWorkerFormed, 1);
+  agent.driver().Await(Case::kWorkerFormed, 2);
+  const std::string bytes = std::to_string(SegmentBytes(2)) + " bytes\n";
+  CHECK(agent.driver().AwaitOutput("segment g4: " + bytes));
+  CHECK(agent.driver().AwaitOutput(
+      "segment g3: this worker is not a member of generation 3\n"
+      "segment g5: this worker is not a member of generation 5\n"
+      "segment g4: this agent has no such worker, or the key is wrong\n"));
+
+  agent.Form(5, {1});  // Without 2.
+  agent.driver().Await(Case::kWorkerFormed, 1);
+  CHECK(agent.driver().AwaitOutput("segment g5: " + std::to_string(SegmentBytes(1))));
+  agent.Revoke(4, "late");  // Only worker 2 is in it still.
+  CHECK(agent.driver().AwaitOutput("segment g4: generation 4 is over"));
+
+  v1::AgentOrder refuse;
+  refuse.mutable_refuse()->set_incarnation(2);
+  refuse.mutable_refuse()->set_reason("it was too slow");
+  agent.driver().Order(refuse);
+  CHECK(agent.driver().AwaitOutput("segment g1: this worker was expelled from the job"));
+
+  agent.Revoke(5, "over");
+  CHECK(agent.driver().AwaitOutput("revoked g5\nsegment g5: generation 5 is over"));
 }
 
 TEST_CASE("agent refuses a second process or join of one incarnation") {

@@ -1,6 +1,7 @@
 // A worker without a runtime, for the tests of the agent. The first argument is what it does:
 //   join         take the page, lock it, tick it from a thread, join, then obey (below)
 //   join-twice   the same, then try a second handshake and Join and print how they are refused
+//   segments     join, and at each World print what requests for segments give
 //   bad-key      print how a handshake and a Join with a wrong key are refused
 //   nested       start children that ignore SIGTERM, one of them in a session of its own; then join
 //   print TEXT   print TEXT as it is, with \n and \r in C's notation
@@ -16,6 +17,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +32,7 @@
 
 #include "common/version.h"
 #include "common/worker_page.h"
+#include "common/worker_segment.h"
 #include "muster/v1/workers.grpc.pb.h"
 
 namespace muster {
@@ -52,7 +55,13 @@ struct Handshake {
   WorkerPage* page = nullptr;
 };
 
-Handshake AskForPage(const std::string& key) {
+struct Received {
+  std::string error;
+  int memory = -1;
+};
+
+template <class Request>
+Received AskAgent(Request request, const std::string& key) {
   const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -61,7 +70,6 @@ Handshake AskForPage(const std::string& key) {
   if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     return {std::string("connect: ") + strerror(errno)};
   }
-  PageRequest request;
   request.incarnation = std::stoull(Variable(kEnvIncarnation));
   std::memcpy(request.key, key.data(), std::min(key.size(), sizeof request.key));
   if (::send(fd, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) {
@@ -81,11 +89,41 @@ Handshake AskForPage(const std::string& key) {
   if (got != sizeof answer || answer.error[0] != '\0' || header == nullptr) {
     return {answer.error[0] != '\0' ? answer.error : "no answer"};
   }
-  int page_fd = -1;
-  std::memcpy(&page_fd, CMSG_DATA(header), sizeof page_fd);
-  void* memory = ::mmap(nullptr, kWorkerPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);
-  ::close(page_fd);
+  int memory = -1;
+  std::memcpy(&memory, CMSG_DATA(header), sizeof memory);
+  return {"", memory};
+}
+
+Handshake AskForPage(const std::string& key) {
+  const Received received = AskAgent(PageRequest(), key);
+  if (received.memory < 0) {
+    return {received.error};
+  }
+  void* memory =
+      ::mmap(nullptr, kWorkerPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, received.memory, 0);
+  ::close(received.memory);
   return {"", static_cast<WorkerPage*>(memory)};
+}
+
+bool segments_asked = false;  // In the mode `segments`.
+
+// As "segment g2: 4726784 bytes", or with the agent's error.
+void AskForSegment(uint64_t generation, const std::string& key) {
+  SegmentRequest request;
+  request.generation = generation;
+  const Received received = AskAgent(request, key);
+  struct stat status {};
+  const bool given = received.memory >= 0 && ::fstat(received.memory, &status) == 0;
+  Print("segment g" + std::to_string(generation) + ": " +
+        (given ? std::to_string(status.st_size) + " bytes" : received.error));
+  ::close(received.memory);
+}
+
+void AskForSegments(uint64_t generation, const std::string& key) {
+  AskForSegment(generation, key);
+  AskForSegment(generation - 1, key);
+  AskForSegment(generation + 1, key);
+  AskForSegment(generation, std::string(64, '0'));
 }
 
 v1::WorkerReport JoinReport(const std::string& key) {
@@ -177,6 +215,9 @@ void AnswerWorld(const v1::WorkerOrder::World& world, Stream& stream) {
                 world.coordinator(0).literal().c_str(),
                 world.link_key().c_str());
   Print(text);
+  if (segments_asked) {
+    AskForSegments(world.generation(), Variable(kEnvWorkerKey));
+  }
   v1::WorkerReport report;
   report.mutable_formed()->set_generation(world.generation());
   stream.Write(report);
@@ -201,6 +242,9 @@ void Handle(const v1::WorkerOrder& order, WorkerPage* page, Stream& stream) {
     AnswerWorld(order.world(), stream);
   } else if (order.has_revoked()) {
     Print("revoked g" + std::to_string(order.revoked().generation()));
+    if (segments_asked) {
+      AskForSegment(order.revoked().generation(), Variable(kEnvWorkerKey));
+    }
     Obey(order.revoked().reason(), page, stream);
   } else if (order.has_pending()) {
     Print("pending " + std::to_string(order.pending().pending()));
@@ -216,6 +260,9 @@ void Handle(const v1::WorkerOrder& order, WorkerPage* page, Stream& stream) {
     Leave(page, stream);
   } else if (order.has_refused()) {
     Print("refused " + order.refused().reason());
+    if (segments_asked) {
+      AskForSegment(1, Variable(kEnvWorkerKey));
+    }
     ::_exit(9);
   }
 }
@@ -294,7 +341,8 @@ std::string Unescape(std::string text) {
 int Main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const std::string argument = argc > 2 ? argv[2] : "";
-  if (what == "join" || what == "join-twice") {
+  segments_asked = what == "segments";
+  if (what == "join" || what == "join-twice" || what == "segments") {
     return JoinAndObey(what == "join-twice");
   }
   if (what == "nested") {

@@ -456,18 +456,13 @@ TEST_CASE("inert flags set their variable and warn once") {
   const Inert inert = GENERATE(values<Inert>({
       {{"--gloo"}, "HOROVOD_CONTROLLER", "gloo"},
       {{"--gloo"}, "HOROVOD_CPU_OPERATIONS", "gloo"},
-      {{"--fusion-threshold-mb", "10"}, "HOROVOD_FUSION_THRESHOLD", "10485760"},
-      {{"--fusion-threshold-mb", "0"}, "HOROVOD_FUSION_THRESHOLD", "0"},
       {{"--cycle-time-ms", "3.5"}, "HOROVOD_CYCLE_TIME", "3.5"},
-      {{"--cache-capacity", "512"}, "HOROVOD_CACHE_CAPACITY", "512"},
       {{"--hierarchical-allreduce"}, "HOROVOD_HIERARCHICAL_ALLREDUCE", "1"},
       {{"--no-hierarchical-allgather"}, "HOROVOD_HIERARCHICAL_ALLGATHER", "0"},
       {{"--autotune"}, "HOROVOD_AUTOTUNE", "1"},
       {{"--timeline-filename", "t.json"}, "HOROVOD_TIMELINE", "t.json"},
       {{"--tcp"}, "NCCL_IB_DISABLE", "1"},
       {{"--num-nccl-streams", "2"}, "HOROVOD_NUM_NCCL_STREAMS", "2"},
-      {{"--thread-affinity", "0,2"}, "HOROVOD_THREAD_AFFINITY", "0,2"},
-      {{"--gloo-timeout-seconds", "60"}, "HOROVOD_GLOO_TIMEOUT_SECONDS", "60"},
       {{"--log-hide-timestamp"}, "HOROVOD_LOG_HIDE_TIME", "1"},
   }));
   Words words = inert.words;

@@ -1,316 +1,351 @@
 #include "worker/collective/gloo_backend.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <cstring>
-#include <numeric>
+#include <limits>
 #include <thread>
 
 #include "common/random.h"
+#include "kernels/half.h"
+#include "test/worker/collective/backend_cases.h"
 #include "test/worker/collective/mesh_fixture.h"
-#include "worker/collective/reduce.h"
-#include "worker/collective_runner.h"
-#include "worker/core/dtype.h"
+#include "test/worker/collective/typed_values.h"
 
 namespace muster::worker {
 namespace {
 
-using Backends = std::vector<std::unique_ptr<Backend>>;
-constexpr std::chrono::seconds kTimeout{20};
-constexpr DType kAll[] = {DType::kU8,
-                          DType::kI8,
-                          DType::kU16,
-                          DType::kI16,
-                          DType::kI32,
-                          DType::kI64,
-                          DType::kF16,
-                          DType::kBF16,
-                          DType::kF32,
-                          DType::kF64,
-                          DType::kBool};
+using Clock = std::chrono::steady_clock;
 
 Backends MakeWorld(int size) {
   auto sockets = ConnectAll(size);
   Backends backends;
   for (int rank = 0; rank < size; ++rank) {
-    backends.push_back(MakeGlooBackend(rank, std::move(sockets[rank])));
+    backends.push_back(MakeGlooBackend(rank, std::move(sockets[static_cast<size_t>(rank)])));
   }
   return backends;
 }
 
-void Put(DType dtype, std::vector<char>& buffer, size_t i, double value) {
-  char* at = buffer.data() + i * ElementSize(dtype);
-  const auto store = [at](auto typed) { std::memcpy(at, &typed, sizeof typed); };
-  switch (dtype) {
-    case DType::kF16:
-      return store(FloatToHalf(static_cast<float>(value)));
-    case DType::kBF16:
-      return store(FloatToBFloat16(static_cast<float>(value)));
-    case DType::kF32:
-      return store(static_cast<float>(value));
-    case DType::kF64:
-      return store(value);
-    default:
-      // Little-endian two's complement: the low bytes are the value in every integer type.
-      const auto whole = static_cast<int64_t>(value);
-      std::memcpy(at, &whole, ElementSize(dtype));
-  }
+Clock::time_point Later() {
+  return Clock::now() + std::chrono::seconds(20);
 }
 
-double Get(DType dtype, const std::vector<char>& buffer, size_t i) {
-  const char* at = buffer.data() + i * ElementSize(dtype);
-  const auto load = [at](auto typed) {
-    std::memcpy(&typed, at, sizeof typed);
-    return typed;
-  };
-  switch (dtype) {
-    case DType::kF16:
-      return HalfToFloat(load(uint16_t{}));
-    case DType::kBF16:
-      return BFloat16ToFloat(load(uint16_t{}));
-    case DType::kF32:
-      return load(float{});
-    case DType::kF64:
-      return load(double{});
-    case DType::kI8:
-      return load(int8_t{});
-    case DType::kI16:
-      return load(int16_t{});
-    case DType::kI32:
-      return load(int32_t{});
-    case DType::kI64:
-      return static_cast<double>(load(int64_t{}));
-    case DType::kU16:
-      return load(uint16_t{});
-    default:
-      return load(uint8_t{});
-  }
-}
-
-/// Small numbers: every sum and product of five is exact in every type.
-double Input(DType dtype, int rank, size_t i) {
-  const auto value = static_cast<double>((static_cast<size_t>(rank) * 3 + i * 5) % 3);
-  if (dtype == DType::kBool) {
-    return value > 0 ? 1 : 0;
-  }
-  const bool is_signed = dtype != DType::kU8 && dtype != DType::kU16;
-  return is_signed && (i + static_cast<size_t>(rank)) % 2 == 1 ? -value : value;
-}
-
-double Combine(DType dtype, Op op, double a, double b) {
-  if (dtype == DType::kBool) {
-    const bool all = op == Op::kMin || op == Op::kProduct;
-    return all ? (a != 0 && b != 0) : (a != 0 || b != 0);
-  }
-  switch (op) {
-    case Op::kSum:
-      return a + b;
-    case Op::kProduct:
-      return a * b;
-    case Op::kMin:
-      return std::min(a, b);
-    default:
-      return std::max(a, b);
-  }
-}
-
-void CheckAllreduce(Backends& world, DType dtype, Op op, size_t count, bool in_place) {
-  const int size = static_cast<int>(world.size());
-  std::vector<std::vector<char>> results(world.size());
-  OnAllRanks(size, [&](int rank) {
-    std::vector<char> in(count * ElementSize(dtype));
-    for (size_t i = 0; i < count; ++i) {
-      Put(dtype, in, i, Input(dtype, rank, i));
-    }
-    std::vector<char>& out = results[static_cast<size_t>(rank)];
-    out = in_place ? in : std::vector<char>(in.size(), 'z');
-    const Status status = world[rank]->Allreduce(
-        in_place ? out.data() : in.data(), out.data(), {dtype, count, op}, kTimeout);
-    if (!status.ok()) {
-      throw std::runtime_error(status.message());
-    }
-  });
-  for (size_t i = 0; i < count; ++i) {
-    double expected = Input(dtype, 0, i);
-    for (int rank = 1; rank < size; ++rank) {
-      expected = Combine(dtype, op, expected, Input(dtype, rank, i));
-    }
-    if (Get(dtype, results[0], i) != expected) {
-      FAIL("element " << i << " is " << Get(dtype, results[0], i) << ", not " << expected);
-    }
-  }
-  for (const auto& result : results) {
-    CHECK(result == results[0]);
-  }
-}
-
-/// Runs one submission on all ranks; `make(rank)` gives it.
-void RunEverywhere(Backends& world, const std::function<Submission(int)>& make) {
-  OnAllRanks(static_cast<int>(world.size()), [&](int rank) {
-    const Outcome outcome =
-        RunCollective(*world[rank], static_cast<int>(world.size()), make(rank), {}, kTimeout);
-    if (!outcome.status.ok()) {
-      throw std::runtime_error(outcome.status.message());
-    }
-  });
-}
-
-/// What an allreduce of one element per rank gives, on rank 0; all ranks must agree.
+/// An allreduce of one element for each rank; all get the same bits, which are returned.
 template <class T>
-T Reduced(DType dtype, std::vector<T> values, Op op, double prescale = 1, double postscale = 1) {
-  Backends world = MakeWorld(static_cast<int>(values.size()));
-  RunEverywhere(world, [&](int rank) {
-    Submission call;
-    call.kind = OpKind::kAllreduce;
-    call.in = {&values[static_cast<size_t>(rank)], dtype, {1}};
-    call.out = call.in;
-    call.op = op;
-    call.prescale = prescale;
-    call.postscale = postscale;
-    return call;
+T ReducedValue(DType dtype, std::vector<T> values, Op op, double pre = 1, double post = 1) {
+  const int size = static_cast<int>(values.size());
+  Backends world = MakeWorld(size);
+  const Reduction what{dtype, op, pre, post, op == Op::kAverage ? size : 1};
+  OnAllRanks(size, [&](int rank) {
+    T& value = values[static_cast<size_t>(rank)];
+    const Group group{WholeWorld(size), rank};
+    const Piece piece{&value, &value, 1};
+    if (!world[static_cast<size_t>(rank)]->Allreduce({group, 1, Later()}, {&piece, 1}, what).ok()) {
+      throw std::runtime_error("the allreduce failed");
+    }
   });
   for (const T& value : values) {
-    CHECK(std::memcmp(&value, &values[0], sizeof value) == 0);
+    CHECK(std::memcmp(&value, values.data(), sizeof value) == 0);
   }
   return values[0];
 }
 
 }  // namespace
 
+// ---------------------------------------------------------------- results
+
 TEST_CASE("gloo backend reduces every type with every reduction") {
-  const int size = GENERATE(1, 2, 3, 4, 5);
+  const int size = GENERATE(range(1, 9));
   Backends world = MakeWorld(size);
-  for (const DType dtype : kAll) {
-    for (const Op op : {Op::kSum, Op::kProduct, Op::kMin, Op::kMax}) {
-      CAPTURE(size, Name(dtype), Name(op));
-      CheckAllreduce(world, dtype, op, 37, false);
+  uint64_t number = 0;
+  for (const DType dtype : kAllTypes) {
+    for (const Op op : {Op::kSum, Op::kAverage, Op::kProduct, Op::kMin, Op::kMax}) {
+      if (dtype == DType::kBool && op == Op::kAverage) {
+        continue;
+      }
+      for (const Kind kind : {Kind::kAllreduce, Kind::kReduceToRoot, Kind::kReduceScatter}) {
+        Case what = CaseOfBytes(kind, WholeWorld(size), 37);
+        what.what = {dtype, op, 1, 1, op == Op::kAverage ? size : 1};
+        what.root = size / 2;
+        CHECK_NOTHROW(RunEverywhere(world, ++number, what));
+      }
     }
   }
 }
 
-TEST_CASE("gloo backend reduces any count, in place or not") {
-  const int size = GENERATE(1, 2, 3, 5);
+TEST_CASE("gloo backend moves and reduces any count, in place or not") {
+  const int size = GENERATE(1, 2, 3, 5, 8);
   Backends world = MakeWorld(size);
-  for (const size_t count : {0, 1, 2, 3, 4, 5, 7, 1023, 65537}) {
-    for (const bool in_place : {false, true}) {
-      CAPTURE(size, count, in_place);
-      CheckAllreduce(world, DType::kF32, Op::kSum, count, in_place);
-      CheckAllreduce(world, DType::kU8, Op::kMax, count, in_place);
+  uint64_t number = 0;
+  for (const Kind kind : kAllKinds) {
+    for (const size_t count : {0, 1, 2, 3, 7, 1021, 65'537, 400'011}) {
+      Case what = CaseOfBytes(kind, WholeWorld(size), count);
+      what.root = size - 1;
+      what.in_place = count % 2 == 0;
+      CHECK_NOTHROW(RunEverywhere(world, ++number, what));
+    }
+  }
+}
+
+TEST_CASE("gloo backend fuses pieces of any size, with zeros of who has joined") {
+  Backends world = MakeWorld(3);
+  uint64_t number = 0;
+  for (const size_t large : {5u, 5'000u, 700'001u}) {
+    for (const DType dtype : {DType::kF16, DType::kI32, DType::kF64}) {
+      for (const Op op : {Op::kSum, Op::kAverage}) {
+        Case what = CaseOfBytes(Kind::kAllreduce, WholeWorld(3), 0);
+        what.what = {dtype, op, 1, 1, op == Op::kAverage ? 3 : 1};
+        what.counts = {3, 0, large, 1, large / 3};
+        what.joined = static_cast<int>(number % 3);
+        what.unwilling = static_cast<int>(number / 2 % 3);
+        CHECK_NOTHROW(RunEverywhere(world, ++number, what));
+      }
     }
   }
 }
 
 TEST_CASE("gloo backend gives all ranks the same bits of a float sum") {
-  Backends world = MakeWorld(4);
-  const size_t count = 10'007;
-  std::vector<std::vector<float>> values(4);
-  for (size_t rank = 0; rank < 4; ++rank) {
-    Random random(rank);
-    for (size_t i = 0; i < count; ++i) {
-      values[rank].push_back(static_cast<float>(random.Below(1'000'003)) * 1e-3f);
+  const int size = GENERATE(2, 3, 4, 7, 17);
+  Backends world = MakeWorld(size);
+  for (const size_t count : {900u, 10'007u, 300'000u}) {
+    std::vector<std::vector<float>> values(static_cast<size_t>(size));
+    OnAllRanks(size, [&](int rank) {
+      auto& mine = values[static_cast<size_t>(rank)];
+      Random random(static_cast<uint64_t>(rank));
+      for (size_t i = 0; i < count; ++i) {
+        mine.push_back(static_cast<float>(random.Below(1'000'003)) * 1e-3f);
+      }
+      const Group group{WholeWorld(size), rank};
+      const Piece piece{mine.data(), mine.data(), count};
+      if (!world[static_cast<size_t>(rank)]
+               ->Allreduce({group, count, Later()}, {&piece, 1}, {DType::kF32, Op::kSum})
+               .ok()) {
+        throw std::runtime_error("the allreduce failed");
+      }
+    });
+    for (const auto& mine : values) {
+      CHECK(std::memcmp(mine.data(), values[0].data(), count * sizeof(float)) == 0);
     }
-  }
-  OnAllRanks(4, [&](int rank) {
-    auto& mine = values[static_cast<size_t>(rank)];
-    if (!world[rank]
-             ->Allreduce(mine.data(), mine.data(), {DType::kF32, count, Op::kSum}, kTimeout)
-             .ok()) {
-      throw std::runtime_error("failed");
-    }
-  });
-  for (const auto& mine : values) {
-    CHECK(std::memcmp(mine.data(), values[0].data(), count * sizeof(float)) == 0);
   }
 }
 
-TEST_CASE("gloo backend gathers different sizes in rank order, empty ones included") {
-  const int size = GENERATE(1, 2, 4, 5);
+TEST_CASE("gloo backend serves groups that are too large to talk to each other at once") {
+  const int size = GENERATE(17, 20);
   Backends world = MakeWorld(size);
-  std::vector<size_t> counts;
-  std::string expected;
-  for (int rank = 0; rank < size; ++rank) {
-    counts.push_back(static_cast<size_t>((rank * 7 + 1) % 4));
-    expected += std::string(counts.back(), static_cast<char>('a' + rank));
+  uint64_t number = 0;
+  for (const Kind kind : kAllKinds) {
+    for (const size_t count : {0u, 1u, 1'003u, 120'000u}) {
+      Case what = CaseOfBytes(kind, WholeWorld(size), count);
+      what.root = 3;
+      CHECK_NOTHROW(RunEverywhere(world, ++number, what));
+    }
+  }
+  Case what = CaseOfBytes(Kind::kAllreduce, WholeWorld(size), 0);
+  what.counts = {3, 100'000, 0, 1};
+  for (const DType dtype : {DType::kBF16, DType::kI64, DType::kF32}) {
+    what.what = {dtype, Op::kAverage, 1, 1, size};
+    what.joined = 2;
+    what.unwilling = 4;
+    CHECK_NOTHROW(RunEverywhere(world, ++number, what));
+  }
+}
+
+TEST_CASE("gloo backend runs disjoint groups at the same time") {
+  Backends world = MakeWorld(5);
+  const std::vector<std::vector<int>> groups = {{0, 3}, {1, 2, 4}};
+  OnAllRanks(5, [&](int rank) {
+    const auto& ranks = groups[rank == 0 || rank == 3 ? 0 : 1];
+    // The numbers of one group leave gaps in the other.
+    for (uint64_t round = 0; round < 60; ++round) {
+      Case what = CaseOfBytes(kAllKinds[round % std::size(kAllKinds)], ranks, 40 * round * round);
+      what.seed = round;
+      const Outcome outcome = RunCase(
+          *world[static_cast<size_t>(rank)], rank, 2 * round + ranks.size() % 2, Later(), what);
+      if (!outcome.status.ok() || !outcome.wrong.empty()) {
+        throw std::runtime_error(Describe(what) + outcome.status.message() + outcome.wrong);
+      }
+    }
+  });
+}
+
+TEST_CASE("gloo backend runs any sequence of operations on any groups") {
+  const uint64_t seed = GENERATE(range(1, 9));
+  const int size = 2 + static_cast<int>(seed % 7);
+  Backends world = MakeWorld(size);
+  CAPTURE(seed);
+  std::vector<Case> cases;
+  Random random(seed);
+  for (int i = 0; i < 60; ++i) {
+    cases.push_back(DrawCase(random, size, 100'000));
   }
   OnAllRanks(size, [&](int rank) {
-    const std::string in(counts[static_cast<size_t>(rank)], static_cast<char>('a' + rank));
-    std::string out(expected.size(), '?');
-    const Status status = world[rank]->Allgatherv(in.data(), out.data(), counts, kTimeout);
-    if (!status.ok() || out != expected) {
-      throw std::runtime_error("gathered " + out + ": " + status.message());
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const std::vector<int>& ranks = cases[i].ranks;
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) {
+        continue;
+      }
+      const Outcome outcome =
+          RunCase(*world[static_cast<size_t>(rank)], rank, i, Later(), cases[i]);
+      if (!outcome.status.ok() || !outcome.wrong.empty()) {
+        throw std::runtime_error(Describe(cases[i]) + ": " + outcome.status.message() +
+                                 outcome.wrong);
+      }
     }
   });
 }
 
-TEST_CASE("gloo backend broadcasts from every root") {
-  const int size = GENERATE(1, 2, 3, 5);
-  Backends world = MakeWorld(size);
-  for (int root = 0; root < size; ++root) {
-    for (const size_t bytes : {0u, 1u, 77'777u}) {
-      OnAllRanks(size, [&](int rank) {
-        std::string value(bytes, rank == root ? 'r' : '-');
-        const Status status = world[rank]->Broadcast(value.data(), bytes, root, kTimeout);
-        if (!status.ok() || value != std::string(bytes, 'r')) {
-          throw std::runtime_error("broadcast failed: " + status.message());
-        }
-      });
-    }
-  }
-}
+// ---------------------------------------------------------------- errors
 
-TEST_CASE("gloo backend abort frees a rank in the middle of each operation") {
-  const int kind = GENERATE(0, 1, 2);
-  Backends world = MakeWorld(2);
-  std::vector<char> buffer(8u << 20);
+TEST_CASE("gloo backend abort frees a rank that waits in any operation") {
+  const Kind kind = GENERATE(from_range(kAllKinds));
+  Backends world = MakeWorld(3);
+  // The root of a broadcast would wait only for room.
+  Case what = CaseOfBytes(kind, WholeWorld(3), 1u << 20);
+  what.root = kind == Kind::kReduceToRoot ? 0 : 1;
   std::promise<void> started;
   auto stuck = std::async(std::launch::async, [&] {
     started.set_value();
-    if (kind == 0) {
-      return world[0]->Allreduce(
-          buffer.data(), buffer.data(), {DType::kU8, buffer.size(), Op::kMax}, kTimeout);
-    }
-    if (kind == 1) {
-      const std::vector<size_t> counts = {4u << 20, 4u << 20};
-      return world[0]->Allgatherv(buffer.data(), buffer.data(), counts, kTimeout);
-    }
-    return world[0]->Broadcast(buffer.data(), buffer.size(), 1, kTimeout);
+    return RunCase(*world[0], 0, 1, Later(), what).status;
   });
   started.get_future().wait();
   world[0]->Abort();
   REQUIRE(stuck.wait_for(std::chrono::seconds(5)) == std::future_status::ready);
   CHECK(stuck.get().code() == StatusCode::kAborted);
-  CHECK(world[0]->Broadcast(buffer.data(), 1, 0, kTimeout).code() == StatusCode::kAborted);
+  CHECK(world[0]->suspects().empty());
+  for (const Kind later : kAllKinds) {
+    // Also where nothing would be sent.
+    const Case alone = CaseOfBytes(later, {0}, 0);
+    CHECK(RunCase(*world[0], 0, 2, Later(), alone).status.code() == StatusCode::kAborted);
+  }
+}
+
+TEST_CASE("gloo backend abort ends every operation in whatever phase it is") {
+  const Kind kind = GENERATE(from_range(kAllKinds));
+  const size_t bytes = GENERATE(100, 600'000);
+  for (uint64_t round = 0; round < 4; ++round) {
+    Backends world = MakeWorld(4);
+    const Case what = CaseOfBytes(kind, WholeWorld(4), bytes);
+    std::atomic<uint64_t> operations{0};
+    std::vector<std::future<Status>> ranks;
+    for (int rank = 0; rank < 4; ++rank) {
+      ranks.push_back(std::async(std::launch::async, [&, rank] {
+        for (uint64_t number = 1;; ++number) {
+          const Status status =
+              RunCase(*world[static_cast<size_t>(rank)], rank, number, Later(), what).status;
+          if (!status.ok()) {
+            return status;
+          }
+          operations.fetch_add(1);
+          operations.notify_all();
+        }
+      }));
+    }
+    for (uint64_t done = operations; done < 2 + round * 3; done = operations) {
+      operations.wait(done);
+    }
+    for (const auto& backend : world) {
+      backend->Abort();
+    }
+    for (auto& rank : ranks) {
+      REQUIRE(rank.wait_for(std::chrono::seconds(5)) == std::future_status::ready);
+      CHECK(rank.get().code() == StatusCode::kAborted);
+    }
+  }
 }
 
 TEST_CASE("gloo backend names the rank that went away") {
+  const Kind kind = GENERATE(from_range(kAllKinds));
+  const size_t bytes = GENERATE(1'000, 3'000'000);
   Backends world = MakeWorld(3);
-  std::vector<float> value(1000, 1);
+  Case what = CaseOfBytes(kind, {1, 2}, bytes);
+  const auto run = [&](int rank, uint64_t number) {
+    return RunCase(*world[static_cast<size_t>(rank)], rank, number, Later(), what).status;
+  };
   auto left = std::async(std::launch::async, [&] {
-    return world[1]->Allreduce(
-        value.data(), value.data(), {DType::kF32, value.size(), Op::kSum}, kTimeout);
+    // A root that only sends may fill buffers for a while.
+    Status status;
+    for (uint64_t number = 1; status.ok(); ++number) {
+      what.root = 0;
+      status = run(1, number);
+    }
+    return status;
   });
+  if (kind == Kind::kBarrier) {
+    CHECK(run(2, 1).ok());
+  }
   world[2].reset();
-  REQUIRE(left.wait_for(std::chrono::seconds(5)) == std::future_status::ready);
+  REQUIRE(left.wait_for(std::chrono::seconds(10)) == std::future_status::ready);
   CHECK(left.get().code() == StatusCode::kFailed);
   CHECK(world[1]->suspects() == std::vector<int>{2});
+  // It is of no use any more, not even alone.
+  const Case alone = CaseOfBytes(Kind::kBarrier, {1}, 0);
+  CHECK(RunCase(*world[1], 1, 99, Later(), alone).status.code() == StatusCode::kFailed);
+}
+
+TEST_CASE("gloo backend names the rank that closes in the middle of an operation") {
+  const Kind kind = GENERATE(Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgatherv);
+  auto sockets = ConnectAll(2);
+  GlooBackend backend(0, std::move(sockets[0]), std::chrono::microseconds(0));
+  const Case what = CaseOfBytes(kind, WholeWorld(2), 500'000);
+  auto left =
+      std::async(std::launch::async, [&] { return RunCase(backend, 0, 1, Later(), what).status; });
+  // The peer begins a message of the right kind, and is gone.
+  const PrivateFd& peer = sockets[1][0];
+  char header[16];
+  for (size_t done = 0; done < sizeof header;) {
+    const ssize_t count = ReadSome(peer.get(), header + done, sizeof header - done);
+    REQUIRE(count >= 0);
+    done += static_cast<size_t>(count);
+  }
+  REQUIRE(WriteSome(peer.get(), header, sizeof header) == sizeof header);
+  REQUIRE(WriteSome(peer.get(), "some", 4) == 4);
+  sockets[1].clear();
+  REQUIRE(left.wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+  CHECK(left.get().code() == StatusCode::kFailed);
+  CHECK(backend.suspects() == std::vector<int>{1});
+}
+
+TEST_CASE("gloo backend names the rank that keeps others waiting beyond the deadline") {
+  const Kind kind = GENERATE(from_range(kAllKinds));
+  Backends world = MakeWorld(3);
+  Case what = CaseOfBytes(kind, WholeWorld(3), 1'000);
+  what.root = kind == Kind::kReduceToRoot ? 0 : 2;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(100);
+  OnAllRanks(2, [&](int rank) {
+    if (kind == Kind::kReduceToRoot && rank == 1) {
+      return;  // It only sends to the root.
+    }
+    const Status status =
+        RunCase(*world[static_cast<size_t>(rank)], rank, 1, deadline, what).status;
+    const std::vector<int> suspects = world[static_cast<size_t>(rank)]->suspects();
+    if (status.code() != StatusCode::kTimeout || suspects.empty()) {
+      throw std::runtime_error("rank " + std::to_string(rank) + ": " + status.message());
+    }
+    // The two others may suspect each other where they hear of the third from one another, or are
+    // slow themselves.
+    const bool is_direct = kind != Kind::kBarrier && kind != Kind::kBroadcast;
+    if (is_direct && std::find(suspects.begin(), suspects.end(), 2) == suspects.end()) {
+      throw std::runtime_error("only another rank is suspected");
+    }
+  });
 }
 
 // ---------------------------------------------------------------- scaling and averaging
 
 TEST_CASE("average of integers truncates toward zero and does not overflow") {
-  CHECK(Reduced<int32_t>(DType::kI32, {3, 4}, Op::kAverage) == 3);
-  CHECK(Reduced<int32_t>(DType::kI32, {-3, -4}, Op::kAverage) == -3);
-  CHECK(Reduced<int8_t>(DType::kI8, {100, 100, 100}, Op::kAverage) == 100);
-  CHECK(Reduced<uint8_t>(DType::kU8, {255, 254}, Op::kAverage) == 254);
-  CHECK(Reduced<uint16_t>(DType::kU16, {65535, 65535, 65535}, Op::kAverage) == 65535);
+  CHECK(ReducedValue<int32_t>(DType::kI32, {3, 4}, Op::kAverage) == 3);
+  CHECK(ReducedValue<int32_t>(DType::kI32, {-3, -4}, Op::kAverage) == -3);
+  CHECK(ReducedValue<int8_t>(DType::kI8, {100, 100, 100}, Op::kAverage) == 100);
+  CHECK(ReducedValue<uint8_t>(DType::kU8, {255, 254}, Op::kAverage) == 254);
+  CHECK(ReducedValue<uint16_t>(DType::kU16, {65535, 65535, 65535}, Op::kAverage) == 65535);
 }
 
 TEST_CASE("average of 64-bit integers is exact beyond 64 bits of sum") {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
-  CHECK(Reduced<int64_t>(DType::kI64, {kMost, kMost, kMost - 2}, Op::kAverage) == kMost - 1);
-  CHECK(Reduced<int64_t>(DType::kI64, {kLeast, kLeast, kLeast}, Op::kAverage) == kLeast);
-  CHECK(Reduced<int64_t>(DType::kI64, {kMost, kLeast}, Op::kAverage) == 0);
+  CHECK(ReducedValue<int64_t>(DType::kI64, {kMost, kMost, kMost - 2}, Op::kAverage) == kMost - 1);
+  CHECK(ReducedValue<int64_t>(DType::kI64, {kLeast, kLeast, kLeast}, Op::kAverage) == kLeast);
+  CHECK(ReducedValue<int64_t>(DType::kI64, {kMost, kLeast}, Op::kAverage) == 0);
   Random random(5);
   for (int round = 0; round < 30; ++round) {
     std::vector<int64_t> values(1 + random.Below(4));
@@ -319,65 +354,29 @@ TEST_CASE("average of 64-bit integers is exact beyond 64 bits of sum") {
       value = static_cast<int64_t>(random.Next()) >> random.Below(64);
       sum += value;
     }
-    CHECK(Reduced<int64_t>(DType::kI64, values, Op::kAverage) ==
+    CHECK(ReducedValue<int64_t>(DType::kI64, values, Op::kAverage) ==
           static_cast<int64_t>(sum / static_cast<int>(values.size())));
   }
 }
 
-TEST_CASE("average of floats divides the sum") {
-  CHECK(Reduced<float>(DType::kF32, {1, 2, 4}, Op::kAverage) == 7.0f / 3);
-  CHECK(Reduced<double>(DType::kF64, {1, 2}, Op::kAverage) == 1.5);
-}
-
 TEST_CASE("average of half floats does not overflow where its sum would") {
-  const uint16_t big = FloatToHalf(60000);
-  CHECK(Reduced<uint16_t>(DType::kF16, {big, big, big}, Op::kAverage) == big);
+  const uint16_t big = kernels::F16FromFloat(60'000);
+  CHECK(ReducedValue<uint16_t>(DType::kF16, {big, big, big}, Op::kAverage) == big);
 }
 
 TEST_CASE("sum of half floats keeps the precision of a float until the end") {
   // 2048 + 1 is no half float: summed in halves, the ones would be lost.
-  CHECK(Reduced<uint16_t>(DType::kF16,
-                          {FloatToHalf(2048), FloatToHalf(1), FloatToHalf(1)},
-                          Op::kSum) == FloatToHalf(2050));
+  const auto half = [](float value) { return kernels::F16FromFloat(value); };
+  CHECK(ReducedValue<uint16_t>(DType::kF16, {half(2048), half(1), half(1)}, Op::kSum) ==
+        half(2050));
 }
 
 TEST_CASE("factors are applied before and after, integers truncating each time") {
-  CHECK(Reduced<int32_t>(DType::kI32, {3, 3}, Op::kSum, 0.5) == 2);       // 1 + 1
-  CHECK(Reduced<int32_t>(DType::kI32, {3, 4}, Op::kSum, 1, 0.5) == 3);    // 7 / 2
-  CHECK(Reduced<int32_t>(DType::kI32, {3, 4}, Op::kAverage, 1, 2) == 7);  // 7 / 2 * 2
-  CHECK(Reduced<float>(DType::kF32, {3, 4}, Op::kSum, 0.5, 10) == 35);
-  CHECK(Reduced<float>(DType::kF32, {3, 4}, Op::kMax, 2, 0.5) == 4);
-  CHECK(Reduced<uint16_t>(DType::kBF16, {FloatToBFloat16(3), FloatToBFloat16(4)}, Op::kSum, 2) ==
-        FloatToBFloat16(14));
-}
-
-TEST_CASE("allgather takes part with memory of its own if the caller gives none") {
-  Backends world = MakeWorld(2);
-  std::vector<int32_t> result;
-  std::exception_ptr own_error;
-  OnAllRanks(2, [&](int rank) {
-    int32_t mine = rank + 1;
-    Submission call;
-    call.kind = OpKind::kAllgather;
-    call.in = {&mine, DType::kI32, {1}};
-    call.allocate = [&, rank](const Shape& shape, DType, const Device&) -> void* {
-      if (rank == 0) {
-        throw std::length_error("too long for me");
-      }
-      result.resize(static_cast<size_t>(shape[0]));
-      return result.data();
-    };
-    const Outcome outcome = RunCollective(*world[rank], 2, call, {1, 1}, kTimeout);
-    if (!outcome.status.ok()) {
-      throw std::runtime_error(outcome.status.message());
-    }
-    if (rank == 0) {
-      own_error = outcome.own_error;
-    }
-  });
-  CHECK(result == std::vector<int32_t>{1, 2});
-  REQUIRE(own_error);
-  CHECK_THROWS_AS(std::rethrow_exception(own_error), std::length_error);
+  CHECK(ReducedValue<int32_t>(DType::kI32, {3, 3}, Op::kSum, 0.5) == 2);       // 1 + 1
+  CHECK(ReducedValue<int32_t>(DType::kI32, {3, 4}, Op::kSum, 1, 0.5) == 3);    // 7 / 2
+  CHECK(ReducedValue<int32_t>(DType::kI32, {3, 4}, Op::kAverage, 1, 2) == 7);  // 7 / 2 * 2
+  CHECK(ReducedValue<float>(DType::kF32, {3, 4}, Op::kSum, 0.5, 10) == 35);
+  CHECK(ReducedValue<float>(DType::kF32, {3, 4}, Op::kMax, 2, 0.5) == 4);
 }
 
 }  // namespace muster::worker

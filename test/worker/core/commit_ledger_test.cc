@@ -31,6 +31,9 @@ TEST_CASE("commit numbers start again with each generation") {
   CHECK(ledger.Next(Generation{4}) == CommitId{4, 1});
   ledger.Posted(Generation{4});
   CHECK(ledger.Next(Generation{4}) == CommitId{4, 2});
+  // Three agreements went by while this rank had joined: the others count them, too.
+  CHECK(ledger.Next(Generation{4}, 3) == CommitId{4, 5});
+  CHECK(ledger.Next(Generation{5}, 1) == CommitId{5, 2});
 }
 
 TEST_CASE("a ledger holds what was last completed") {
