@@ -22,15 +22,13 @@ namespace muster::kernels::test {
 
 __extension__ typedef __int128 Int128;
 
-struct Half {
-  uint16_t bits;
+template <class Bits, int kKind>
+struct Pattern {
+  Bits bits;
 };
-struct BFloat {
-  uint16_t bits;
-};
-struct Byte {  // A bool, in whatever byte.
-  uint8_t bits;
-};
+using Half = Pattern<uint16_t, 0>;
+using BFloat = Pattern<uint16_t, 1>;
+using Byte = Pattern<uint8_t, 2>;  // A bool, in whatever byte.
 
 inline float Load(Half value) {
   return FloatFromF16(value.bits);
