@@ -289,8 +289,9 @@ std::vector<int> EngineRuntime::SetRanks(ProcessSet set) const {
 }
 
 std::vector<ProcessSet> EngineRuntime::Sets() const {
+  const ProcessSets sets = CurrentSets();
   std::vector<ProcessSet> ids;
-  for (const auto& [id, set] : CurrentSets().all()) {
+  for (const auto& [id, set] : sets.all()) {
     ids.push_back({id});
   }
   return ids;

@@ -67,17 +67,18 @@ struct Inputs {
     }
     return pointers;
   }
-  std::vector<T> Column(size_t index) const {
-    std::vector<T> values;
+  void ReadColumn(size_t index, std::vector<T>& values) const {
+    values.resize(buffers.size());
     for (size_t k = 0; k < buffers.size(); ++k) {
-      values.push_back(is_null[k] ? T{} : buffers[k].At(index));
+      values[k] = is_null[k] ? T{} : buffers[k].At(index);
     }
-    return values;
   }
   std::vector<T> Expected(const ReducePlan& plan, size_t count) const {
-    std::vector<T> expected;
+    std::vector<T> expected(count);
+    std::vector<T> column;
     for (size_t i = 0; i < count; ++i) {
-      expected.push_back(Model(plan, Column(i)));
+      ReadColumn(i, column);
+      expected[i] = Model(plan, column);
     }
     return expected;
   }
@@ -138,17 +139,19 @@ TEST_CASE("a reduction has the bits of its model, for every type, op, factor, si
   ForEachPlan([&](ReducePlan plan, auto zero) {
     for (size_t input_count = 1; input_count <= 9; ++input_count) {
       plan.divisor = plan.op == ReduceOp::kAverage ? static_cast<int>(input_count) : 1;
-      for (const size_t count : {0, 1, 2, 3, 5, 7, 127, 129, 1024}) {
+      for (const size_t count : {0, 1, 2, 3, 5, 7}) {
         CheckReduction<decltype(zero)>(plan, input_count, count, ++seed);
       }
+      const size_t counts[] = {127, 129, 1024};  // Each with every plan, in turns.
+      CheckReduction<decltype(zero)>(plan, input_count, counts[input_count % 3], ++seed);
     }
   });
 }
 
 TEST_CASE("a reduction of more than a block has the bits of its model") {
   ForEachPlan([&](ReducePlan plan, auto zero) {
-    if (plan.prescale == 1) {
-      plan.divisor = 3;
+    if (plan.prescale == 1 && (plan.op == ReduceOp::kSum || plan.op == ReduceOp::kAverage)) {
+      plan.divisor = plan.op == ReduceOp::kAverage ? 3 : 1;
       CheckReduction<decltype(zero)>(plan, plan.postscale == 1 ? 3 : 5, 100'003, 11);
     }
   });
@@ -206,9 +209,10 @@ TEST_CASE("a sum of floats is close to the sum in double") {
     }
   }
   std::vector<float> out(5000);
+  std::vector<float> column;
   ReduceMany(plan, inputs.Pointers().data(), 7, out.data(), out.size());
   for (size_t i = 0; i < out.size(); ++i) {
-    const auto column = inputs.Column(i);
+    inputs.ReadColumn(i, column);
     const double sum = std::accumulate(column.begin(), column.end(), 0.0) * 0.25 * 3 / 7;
     REQUIRE(out[i] == Approx(sum).margin(1e-6));
   }

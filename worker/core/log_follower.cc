@@ -249,8 +249,8 @@ Ticket LogFollower::EntryVisitor::Complete(const OperationKey& key,
   } else {
     operation->known.reset();  // It may have changed, unheard by this rank.
   }
-  if (operation->id == 0) {
-    names.operations.erase(names.operations.find(KeyView(key.set, key.name)));
+  if (key.id == 0) {
+    names.Forget(names.operations.find(KeyView(key.set, key.name)));  // An id it had is taken back.
   }
   return ticket;
 }

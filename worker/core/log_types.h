@@ -87,7 +87,8 @@ using Request = std::variant<FullRequest, KnownRequest>;
 
 // ---------------------------------------------------------------- coordinator -> all members
 
-/// Names the operation: `name` where the members may not know the id yet; id 0: it has none.
+/// Names the operation: `name` where the members may not know the id yet; id 0: it has none (any
+/// more).
 /// `set`: names are unique within a process set only.
 struct OperationKey {
   uint32_t id = 0;

@@ -80,6 +80,8 @@ class Sequencer {
   bool AllOthersFinished(uint32_t rank) const;
   /// Submitted by some, or complete and waiting for others of their group.
   size_t pending_count() const { return pending_.size(); }
+  /// Groups of which something is known: bounded by the ids, and by what is pending.
+  size_t kept_groups() const { return groups_.size(); }
   const ProcessSets& sets() const { return sets_; }
 
  private:
@@ -114,6 +116,7 @@ class Sequencer {
   std::string Learn(Operation& operation);
   void DropCall(Operation& operation);
   OperationKey KeyFor(Operation& operation);
+  void TakeBackId(Operation& operation);
   void Accept(Operation& operation);
   DataOperation DataOf(Operation& operation);
   void AppendSmall(Operation& operation);

@@ -78,23 +78,23 @@ std::string Sequencer::FindWrong(const Operation& operation) const {
     return Clip("the call of " + Quoted(operation.name->second) +
                 " is wrong: " + Text(spelled.objections));
   }
-  std::vector<uint32_t> by_id;
+  std::vector<CallGroup> groups;
+  const std::vector<uint32_t>* alike = nullptr;  // Ranks that spelled out what the id stands for.
+  for (const Operation::Variant& variant : spelled.variants) {
+    if (operation.call && variant.signature == operation.call->signature) {
+      alike = &variant.ranks;
+    } else {
+      groups.push_back({&variant.signature, &variant.ranks});
+    }
+  }
+  std::vector<uint32_t> last = alike == nullptr ? std::vector<uint32_t>() : *alike;
   for (size_t index = 0; index < operation.size(); ++index) {
     if (operation.presence[index] == Operation::kById) {
-      by_id.push_back(static_cast<uint32_t>(operation.set->ranks[index]));
+      last.push_back(static_cast<uint32_t>(operation.set->ranks[index]));
     }
   }
-  std::vector<CallGroup> groups;
-  for (const Operation::Variant& variant : spelled.variants) {
-    groups.push_back({&variant.signature, &variant.ranks});
-  }
-  if (!by_id.empty()) {
-    const bool is_new = std::none_of(groups.begin(), groups.end(), [&](const CallGroup& group) {
-      return *group.signature == operation.call->signature;
-    });
-    if (is_new) {
-      groups.push_back({&operation.call->signature, &by_id});
-    }
+  if (!last.empty()) {
+    groups.push_back({&operation.call->signature, &last});
   }
   return FindMismatch(operation.name->second, groups, sets_);
 }
@@ -182,11 +182,15 @@ void Sequencer::DropCall(Operation& operation) {
 
 OperationKey Sequencer::KeyFor(Operation& operation) {
   const auto& [set, name] = *operation.name;
+  const OpKind kind = operation.call->signature.kind;
+  const bool may = IsData(kind) || kind == OpKind::kBarrier;
+  if (!may) {
+    // A vote does not fit into an id, and what changes the sets is looked at each time.
+    TakeBackId(operation);
+  }
   if (operation.id != 0) {
     return {operation.id, "", set};
   }
-  const OpKind kind = operation.call->signature.kind;
-  const bool may = IsData(kind) || kind == OpKind::kBarrier;
   const uint32_t limit = std::min(options_.id_limit, kIdMax);
   if (!may || !operation.spelled->reusable || by_id_.size() > limit) {
     return {0, name, set};
@@ -194,6 +198,13 @@ OperationKey Sequencer::KeyFor(Operation& operation) {
   operation.id = static_cast<uint32_t>(by_id_.size());
   by_id_.push_back(&operation);
   return {operation.id, name, set};
+}
+
+void Sequencer::TakeBackId(Operation& operation) {
+  if (operation.id != 0) {
+    by_id_[operation.id] = nullptr;
+    operation.id = 0;
+  }
 }
 
 void Sequencer::Accept(Operation& operation) {
@@ -248,10 +259,7 @@ void Sequencer::AppendSmall(Operation& operation) {
 }
 
 void Sequencer::Reject(Operation& operation, std::string message) {
-  if (operation.id != 0) {
-    by_id_[operation.id] = nullptr;
-    operation.id = 0;
-  }
+  TakeBackId(operation);
   const auto& [set, name] = *operation.name;
   tail_.Append(Rejected{{0, name, set}, Clip(std::move(message))});
   Release(operation);

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace muster::worker {
@@ -56,7 +57,8 @@ void Bell::Yield() {
 
 bool Bell::Sleep(uint32_t seen, Deadline deadline) {
   const auto since =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch());
+      std::max(std::chrono::nanoseconds(0),
+               std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()));
   const timespec until{static_cast<time_t>(since.count() / 1'000'000'000),
                        static_cast<long>(since.count() % 1'000'000'000)};
   // Absolute, on CLOCK_MONOTONIC, which is the steady clock's.
@@ -67,7 +69,8 @@ bool Bell::Sleep(uint32_t seen, Deadline deadline) {
                                 &until,
                                 nullptr,
                                 FUTEX_BITSET_MATCH_ANY);
-  return result == 0 || errno != ETIMEDOUT;
+  // EAGAIN: rung since; EINTR: a signal's handler ran.
+  return result == 0 || errno == EAGAIN || errno == EINTR;
 }
 
 }  // namespace muster::worker
