@@ -72,11 +72,13 @@ void Session::Start() {
     callbacks.on_frame = [this, rank](std::string_view frame) {
       const MutexLock lock(mutex_);
       OnFrame(rank, frame);
+      EnsureDriver();
     };
     callbacks.on_broken = [this, rank](const std::string& reason) {
       const MutexLock lock(mutex_);
       closed_.insert(rank);
       OnLinkBroken(rank, reason);
+      EnsureDriver();
     };
     links_[rank]->Start(std::move(callbacks));
   }
@@ -99,8 +101,8 @@ void Session::Submit(std::span<const std::shared_ptr<Call>> calls) {
     SendRequests(std::move(requests), call_coordinator);
   }
   // Somebody who waits drives. Otherwise it is the executor, which sleeps as long as it can.
-  if (!blocking && driver_ == Driver::kNone && HasWork()) {
-    ScheduleExecutor();
+  if (!blocking) {
+    EnsureDriver();
   }
 }
 
@@ -358,16 +360,13 @@ void Session::Execute(const worker::Execute& entry, const FollowStep& step) {
   }
   jobs_.push_back(std::move(job));
   Notify();
-  if (driver_ == Driver::kNone) {
-    // Unless somebody comes to wait for it first.
-    ScheduleExecutor();
-  }
 }
 
 void Session::Tick() {
   CheckFlushed();
   const MutexLock lock(mutex_);
   Progress();
+  EnsureDriver();
   if (!coordinates() || end_) {
     return;
   }
@@ -405,9 +404,7 @@ void Session::Leave(bool done) {
   }
   CheckLeft();
   // Nobody waits in a call any more, and the log has to be followed to its end.
-  if (driver_ == Driver::kNone && HasWork()) {
-    ScheduleExecutor();
-  }
+  EnsureDriver();
 }
 
 void Session::StopCoordinating() {

@@ -110,7 +110,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void Drive(const std::function<bool()>& done, bool on_executor);
   bool BeginDriving(Driver driver) MUSTER_REQUIRES(mutex_);
   void StopDriving();
-  void ScheduleExecutor() MUSTER_REQUIRES(mutex_);
+  /// If there is work that nobody may come to wait for, the executor drives.
+  void EnsureDriver() MUSTER_REQUIRES(mutex_);
   /// Something has come up that a driver may be waiting for.
   void Notify();
   bool HasInput() const;

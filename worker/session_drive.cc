@@ -43,13 +43,11 @@ void Session::StopDriving() {
   for (const auto& call : TakeCallbacks()) {
     executor_.Post([call] { call->RunCallbacks(); });
   }
-  if (HasWork()) {
-    ScheduleExecutor();
-  }
+  EnsureDriver();
 }
 
-void Session::ScheduleExecutor() {
-  if (!std::exchange(executor_scheduled_, true)) {
+void Session::EnsureDriver() {
+  if (driver_ == Driver::kNone && HasWork() && !std::exchange(executor_scheduled_, true)) {
     // Shared: the session must be there when the executor comes to it.
     executor_.Post([self = shared_from_this()] { self->DriveOnExecutor(); });
   }
