@@ -64,11 +64,13 @@ class Program {
   }
 
   void AddRound(std::vector<Rank>& ranks) {
-    switch (random_.Below(5)) {
+    switch (random_.Below(6)) {
       case 0:
+      case 3:
         AddSetStep(ranks);
         break;
       case 1:
+      case 2:
         RemoveSetStep(ranks);
         break;
       default:
@@ -81,9 +83,6 @@ class Program {
     }
     for (uint32_t rank = 0; rank < size_; ++rank) {
       AppendShuffled(ranks[rank], rank, steps, joins);
-    }
-    if (!late_.calls.empty()) {
-      late_ = {};
     }
   }
 
@@ -109,25 +108,22 @@ class Program {
     }
   }
 
-  /// Members may use the set until they know that it is gone: `late_` is under way with the
+  /// Members may use the set until they know that it is gone: `late` is under way with the
   /// removal.
   void RemoveSetStep(std::vector<Rank>& ranks) {
     if (sets_.size() == 1) {
       return;
     }
     const auto it = std::next(sets_.begin(), 1 + static_cast<int>(random_.Below(sets_.size() - 1)));
-    late_ = {{Named("late", Sum({3}))}, it->first};
+    const Step late = {{Named("late", Sum({3}))}, it->first};
+    const bool is_late = random_.Below(3) == 0;
     for (uint32_t rank = 0; rank < size_; ++rank) {
       const bool is_member =
           std::count(it->second.begin(), it->second.end(), static_cast<int32_t>(rank)) != 0;
       ranks[rank].program.push_back(
           {{RemoveSet(0, "remove." + std::to_string(it->first))}, it->first});
-      if (is_member && random_.Below(2) == 0) {
-        ranks[rank].program.push_back(late_);
-      } else if (is_member) {
-        ranks[rank].program.push_front(ranks[rank].program.front());
-        ranks[rank].program.pop_front();
-        ranks[rank].program.push_back(late_);
+      if (is_member && is_late) {
+        ranks[rank].program.push_back(late);
       }
     }
     sets_.erase(it);
@@ -267,7 +263,6 @@ class Program {
   const bool makes_mistakes_;
   std::map<size_t, std::vector<int32_t>> sets_;  // Ranks by alias.
   size_t last_alias_ = 0;
-  Step late_;
   std::map<std::pair<size_t, std::string>, Step> steps_;
 };
 

@@ -199,15 +199,22 @@ struct LogJudge::Visitor {
 
   void operator()(const Unserved& entry) const {
     REQUIRE_FALSE(judge.finished_.empty());
-    for (const uint32_t rank : judge.finished_) {
-      INFO(entry.message);
-      REQUIRE(entry.message.find(std::to_string(rank)) != std::string::npos);
-    }
+    const std::string gone = RankList({judge.finished_.begin(), judge.finished_.end()});
+    REQUIRE(entry.message ==
+            gone + (judge.finished_.size() == 1 ? " has" : " have") + " finished and shut down");
     ++judge.counts_.unserved;
     if (entry.key == OperationKey{0, kJoinName}) {
       judge.joined_.clear();
       return;
     }
+    const std::pair<int32_t, std::string> name(entry.key.set, judge.NameOf(entry.key));
+    if (!judge.open_.contains(name)) {
+      // Several ranks asked before the first answer was taken: it was for all of them, but the
+      // coordinator answers each.
+      REQUIRE(judge.unserved_.contains(name));
+      return;
+    }
+    judge.unserved_.insert(name);
     const Calls calls = judge.Take(entry.key);
     const auto moves = [](const auto& call) { return MovesData(call.second.signature.kind); };
     bool lacks_finished = false;

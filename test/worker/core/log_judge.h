@@ -67,6 +67,7 @@ class LogJudge {
   ProcessSets sets_;
   std::map<Name, Calls> open_;
   std::map<uint32_t, std::string> name_of_;
+  std::set<Name> unserved_;
   std::vector<uint32_t> joined_;
   std::set<uint32_t> said_bye_;  // As the coordinator has read it.
   std::set<uint32_t> finished_;  // As the log says.
