@@ -1,11 +1,10 @@
 #include "worker/collective/shm_allreduce.h"
 
-#include <sys/mman.h>
-
 #include <catch2/catch.hpp>
 #include <iterator>
 #include <limits>
 
+#include "test/worker/collective/folded_memory.h"
 #include "test/worker/collective/shm_world.h"
 
 namespace muster::worker {
@@ -201,37 +200,12 @@ TEST_CASE("shm allreduce takes no input as zeros and leaves out results nobody w
 }
 
 #if !defined(__SANITIZE_THREAD__)  // Its shadow of so much memory is more than a machine has.
-/// As many bytes as asked for, of which each stretch of 4 MiB is the same memory.
-class Folded {
- public:
-  explicit Folded(size_t bytes) : bytes_((bytes + kFold - 1) / kFold * kFold) {
-    const UniqueFd memory = MakeMemory(kFold);
-    base_ = static_cast<char*>(
-        ::mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    for (size_t at = 0; at < bytes_; at += kFold) {
-      REQUIRE(
-          ::mmap(
-              base_ + at, kFold, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory.get(), 0) ==
-          base_ + at);
-    }
-  }
-  ~Folded() { ::munmap(base_, bytes_); }
-  Folded(const Folded&) = delete;
-  Folded& operator=(const Folded&) = delete;
-  char* data() const { return base_; }
-  static constexpr size_t kFold = 4u << 20;
-
- private:
-  const size_t bytes_;
-  char* base_ = nullptr;
-};
-
 TEST_CASE("shm allreduce counts beyond 2^31 bytes") {
   constexpr size_t kCount = (size_t{1} << 31) + 12'345;
   ShmWorld world(2);
-  const Folded inputs[2] = {Folded(kCount), Folded(kCount)};
-  const Folded results[2] = {Folded(kCount), Folded(kCount)};
-  for (size_t i = 0; i < Folded::kFold; ++i) {
+  const FoldedMemory inputs[2] = {FoldedMemory(kCount), FoldedMemory(kCount)};
+  const FoldedMemory results[2] = {FoldedMemory(kCount), FoldedMemory(kCount)};
+  for (size_t i = 0; i < FoldedMemory::kFold; ++i) {
     inputs[0].data()[i] = static_cast<char>(i % 101);
     inputs[1].data()[i] = static_cast<char>(i % 23);
   }
@@ -247,7 +221,7 @@ TEST_CASE("shm allreduce counts beyond 2^31 bytes") {
   for (int self = 0; self < 2; ++self) {
     CHECK(tails[self] == Bytes(1000, 3));
     size_t wrong = 0;
-    for (size_t i = 0; i < Folded::kFold; ++i) {
+    for (size_t i = 0; i < FoldedMemory::kFold; ++i) {
       wrong += results[self].data()[i] != static_cast<char>(i % 101 + i % 23) ? 1 : 0;
     }
     CHECK(wrong == 0);

@@ -168,6 +168,10 @@ TEST_CASE("shm backend reduces to a root without rounding in between") {
     std::vector<Bytes> inputs;
     for (int i = 0; i < members; ++i) {
       inputs.push_back(RandomBytes(random, count * element));
+      // Finite floats: which NaN a sum of two is, is left open between one pass and two.
+      for (char& byte : inputs.back()) {
+        byte = static_cast<char>(byte & 0xBF);
+      }
     }
     if (members > 2) {
       inputs[1].assign(inputs[1].size(), 0);

@@ -22,7 +22,8 @@ void Begin(SlotExchange& exchange, const std::vector<int>& members, int self, ui
 
 TEST_CASE("slot exchange shows a mark from when it is published") {
   Trio trio;
-  const uint64_t number = GENERATE(0, 1, uint64_t{1} << 40, (uint64_t{1} << 63) - 1);
+  const uint64_t number =
+      GENERATE(uint64_t{0}, uint64_t{1}, uint64_t{1} << 40, (uint64_t{1} << 63) - 1);
   Begin(trio.a, {0, 1, 2}, 0, number);
   CHECK_FALSE(trio.a.Has(Mark::kGiven, 1, 1));
   Begin(trio.b, {0, 1, 2}, 1, number);
