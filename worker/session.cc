@@ -165,12 +165,13 @@ std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
 }
 
 void Session::Finish(const std::shared_ptr<Call>& call, std::exception_ptr error, int64_t value) {
-  if (!call->Complete(std::move(error), value)) {
+  const bool has_callbacks = call->Complete(std::move(error), value);
+  Notify();  // It may be what the driver sleeps for, and it was the loop's thread that learned of it.
+  if (!has_callbacks) {
     return;
   }
   if (driver_ == Driver::kExecutor) {
     callbacks_due_.push_back(call);
-    Notify();
   } else {
     executor_.Post([call] { call->RunCallbacks(); });
   }
