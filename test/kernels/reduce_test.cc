@@ -1,5 +1,6 @@
 #include "kernels/reduce.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
@@ -226,9 +227,14 @@ std::vector<T> Reduced(const ReducePlan& plan, const std::vector<std::vector<T>>
   for (const auto& input : inputs) {
     pointers.push_back(input.data());
   }
-  std::vector<T> out(inputs[0].size());
-  ReduceMany(plan, pointers.data(), pointers.size(), out.data(), out.size());
-  return out;
+  std::vector<T> first;
+  OnEachLevel([&] {
+    std::vector<T> out(inputs[0].size());
+    ReduceMany(plan, pointers.data(), pointers.size(), out.data(), out.size());
+    first = first.empty() ? out : first;
+    REQUIRE(std::equal(out.begin(), out.end(), first.begin(), Same<T>));
+  });
+  return first;
 }
 
 template <class T>
