@@ -263,7 +263,7 @@ void Engine::OnFormed(const Place& place, FormedWorld world) {
   session_ = std::make_shared<Session>(
       loop_, executor_, place, session_options_, std::move(world), std::move(callbacks));
   if (place.rank == 0 && options_.agent) {
-    spdlog::info("generation {}: {} worker(s) on {} host(s) work through {}",
+    spdlog::info("rank 0: generation {}: {} worker(s) on {} host(s) work through {}",
                  place.generation.value,
                  place.size,
                  host_count,
