@@ -26,7 +26,7 @@ struct Bulletin {
   Generation revoked MUSTER_GUARDED_BY(mutex);                  // This one and all older ones are.
   std::string revoke_reason MUSTER_GUARDED_BY(mutex);
   // Sessions that have ended, while an operation of theirs may still touch the user's memory.
-  int draining MUSTER_GUARDED_BY(mutex) = 0;
+  int ending_sessions MUSTER_GUARDED_BY(mutex) = 0;
   bool pending MUSTER_GUARDED_BY(mutex) = false;
   bool draining MUSTER_GUARDED_BY(mutex) = false;
   bool released MUSTER_GUARDED_BY(mutex) = false;
@@ -45,8 +45,8 @@ inline std::string RevokedText(Generation generation, const std::string& reason)
 
 /// Whoever is told of a loss may free or restore any memory: first, nobody touches it any more.
 /// Takes milliseconds; the engine ends the process if it took 5 s.
-inline void AwaitDrained(Bulletin& bulletin) MUSTER_REQUIRES(bulletin.mutex) {
-  while (bulletin.draining > 0 && !bulletin.stopped) {
+inline void AwaitSessionsEnded(Bulletin& bulletin) MUSTER_REQUIRES(bulletin.mutex) {
+  while (bulletin.ending_sessions > 0 && !bulletin.stopped) {
     bulletin.changed.WaitFor(bulletin.mutex, std::chrono::seconds(1));
   }
 }

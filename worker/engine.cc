@@ -152,7 +152,7 @@ void Engine::Submit(std::span<const std::shared_ptr<Call>> calls) {
   std::exception_ptr error = std::make_exception_ptr(WorkersFinished("this worker has shut down"));
   {
     const MutexLock lock(bulletin_.mutex);
-    AwaitDrained(bulletin_);
+    AwaitSessionsEnded(bulletin_);
     if (!bulletin_.stopped) {
       error = LostError(generation, bulletin_.revoke_reason);
     }
@@ -240,7 +240,7 @@ void Engine::FinishShutdown() {
   if (session_) {
     {
       const MutexLock lock(bulletin_.mutex);
-      ++bulletin_.draining;
+      ++bulletin_.ending_sessions;
     }
     EndSession("this worker has shut down");
   }

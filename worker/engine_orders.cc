@@ -316,7 +316,7 @@ void Engine::EndGenerations(Generation generation, const std::string& reason) {
     const MutexLock lock(bulletin_.mutex);
     bulletin_.formed.reset();
     bulletin_.revoked = std::max(bulletin_.revoked, generation);
-    bulletin_.draining += session_ ? 1 : 0;
+    bulletin_.ending_sessions += session_ ? 1 : 0;
     bulletin_.revoke_reason = reason;
     bulletin_.pending = false;
     bulletin_.draining = false;
@@ -330,7 +330,7 @@ void Engine::EndGenerations(Generation generation, const std::string& reason) {
   }
 }
 
-// It counts as draining on the bulletin already.
+// It counts as ending on the bulletin already.
 void Engine::EndSession(const std::string& reason) {
   // Shared with the two callbacks, of which either may be the last to need it.
   const std::shared_ptr<Session> session = std::move(session_);
@@ -352,7 +352,7 @@ void Engine::EndSession(const std::string& reason) {
     --draining_sessions_;
     {
       const MutexLock lock(bulletin_.mutex);
-      --bulletin_.draining;
+      --bulletin_.ending_sessions;
       bulletin_.changed.NotifyAll();
     }
     if (ending_ == Ending::kClosing) {

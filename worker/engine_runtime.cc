@@ -194,7 +194,7 @@ std::exception_ptr EngineRuntime::Refusal(const Submission& submission, Generati
   {
     const MutexLock lock(bulletin_.mutex);
     if (bulletin_.revoked >= generation) {
-      AwaitDrained(bulletin_);
+      AwaitSessionsEnded(bulletin_);
       return LostError(generation, bulletin_.revoke_reason);
     }
   }
