@@ -44,8 +44,8 @@ WorldBackend MakeWorldBackend(const Place& place,
   for (int i = 0; i < place.local_size; ++i) {
     members.push_back(place.rank - place.local_rank + i);
   }
-  // One that is alone on its host has nobody to reach there, and no segment: nothing is asked of its
-  // local backend.
+  // One that is alone on its host has nobody to reach there, and no segment: nothing is asked of
+  // its local backend.
   std::unique_ptr<Backend> local;
   if (place.local_size == 1) {
     local = MakeGlooBackend(place.rank, std::vector<PrivateFd>(hosts.size()));

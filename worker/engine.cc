@@ -152,6 +152,7 @@ void Engine::Submit(std::span<const std::shared_ptr<Call>> calls) {
   std::exception_ptr error = std::make_exception_ptr(WorkersFinished("this worker has shut down"));
   {
     const MutexLock lock(bulletin_.mutex);
+    AwaitDrained(bulletin_);
     if (!bulletin_.stopped) {
       error = LostError(generation, bulletin_.revoke_reason);
     }
@@ -237,6 +238,10 @@ void Engine::FinishShutdown() {
   }
   ending_ = Ending::kClosing;
   if (session_) {
+    {
+      const MutexLock lock(bulletin_.mutex);
+      ++bulletin_.draining;
+    }
     EndSession("this worker has shut down");
   }
   if (client_ && !stream_ended_) {

@@ -194,6 +194,7 @@ std::exception_ptr EngineRuntime::Refusal(const Submission& submission, Generati
   {
     const MutexLock lock(bulletin_.mutex);
     if (bulletin_.revoked >= generation) {
+      AwaitDrained(bulletin_);
       return LostError(generation, bulletin_.revoke_reason);
     }
   }
@@ -313,8 +314,10 @@ void EngineRuntime::CheckFirstSets(const std::vector<std::vector<int>>& wanted) 
     std::sort(ranks.begin(), ranks.end());
     const ProcessSets::Set* found = sets.Find(static_cast<int32_t>(i + 1));
     if (found == nullptr || found->ranks != ranks) {
-      throw Error("process set " + std::to_string(i + 1) + " " + ToString(Shape(ranks.begin(), ranks.end())) +
-                  " given to init() is no set of ranks of this world, or not the same as on rank 0");
+      throw Error(
+          "process set " + std::to_string(i + 1) + " " +
+          ToString(Shape(ranks.begin(), ranks.end())) +
+          " given to init() is no set of ranks of this world, or not the same as on rank 0");
     }
   }
 }

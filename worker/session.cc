@@ -46,8 +46,8 @@ Session::Session(Loop& loop,
       segment_(std::move(world.segment)),
       bell_(segment_ ? segment_->bell(place.local_rank) : own_bell_),
       follower_(rank_, world.sets) {
-  WorldBackend made = MakeWorldBackend(
-      place, world.backend, world.hosts, segment_, std::move(world.data));
+  WorldBackend made =
+      MakeWorldBackend(place, world.backend, world.hosts, segment_, std::move(world.data));
   backend_ = std::move(made.backend);
   backend_name_ = made.name;
   const MutexLock lock(mutex_);
@@ -146,13 +146,13 @@ void Session::SendRequests(Requests message, bool call) {
     }
     return;
   }
-  for (const std::string& frame :
-       EncodeRequests(message.requests, ControlLink::kFrameBytesMax)) {
+  for (const std::string& frame : EncodeRequests(message.requests, ControlLink::kFrameBytesMax)) {
     SendTo(0, frame, call);
   }
 }
 
-// After a join that ended with HostsUpdated the call is complete, and the rank goes on being joined.
+// After a join that ended with HostsUpdated the call is complete, and the rank goes on being
+// joined.
 std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
   const auto it = calls_.find(ticket);
   if (it == calls_.end()) {
@@ -166,7 +166,8 @@ std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
 
 void Session::Finish(const std::shared_ptr<Call>& call, std::exception_ptr error, int64_t value) {
   const bool has_callbacks = call->Complete(std::move(error), value);
-  Notify();  // It may be what the driver sleeps for, and it was the loop's thread that learned of it.
+  Notify();  // It may be what the driver sleeps for, and it was the loop's thread that learned of
+             // it.
   if (!has_callbacks) {
     return;
   }
@@ -312,8 +313,8 @@ void Session::Apply(const LogEntry& entry) {
   std::visit(EntryVisitor{*this, step.value()}, entry);
 }
 
-// The world is going to change, and what this rank holds is stale: its join ends here, while it goes
-// on taking part with zeros.
+// The world is going to change, and what this rank holds is stale: its join ends here, while it
+// goes on taking part with zeros.
 void Session::OnAgreedWhileJoined(bool vote) {
   ++joined_agreements_;
   if (!vote) {
@@ -358,6 +359,9 @@ void Session::Execute(const worker::Execute& entry, const FollowStep& step) {
       MUSTER_CHECK(call, "the follower names pending calls");
       job.items.push_back({std::move(call), {}, item.dims});
     }
+  }
+  if (backend_error_) {
+    return FinishJob(job, backend_error_);
   }
   jobs_.push_back(std::move(job));
   Notify();
@@ -437,10 +441,15 @@ void Session::CheckLeft() {
   }
 }
 
-void Session::PostDrained() {
-  if (on_drained_) {
-    loop_.Post(std::exchange(on_drained_, nullptr));
+void Session::FinishEverything() {
+  FinishAll(end_);
+  for (const Job& job : std::exchange(jobs_, {})) {
+    FinishJob(job, end_);
   }
+  for (const auto& call : std::exchange(failed_, {})) {
+    Finish(call, end_);
+  }
+  loop_.Post(std::exchange(on_drained_, nullptr));
 }
 
 void Session::End(std::exception_ptr error, std::function<void()> on_drained) {
@@ -453,21 +462,10 @@ void Session::End(std::exception_ptr error, std::function<void()> on_drained) {
   MUSTER_CHECK(!end_, "a session ends once");
   end_ = std::move(error);
   ended_.store(true, std::memory_order_release);
-  backend_->Abort();
-  FinishAll(end_);
-  for (const Job& job : std::exchange(jobs_, {})) {
-    for (const JobItem& item : job.items) {
-      if (item.call) {
-        Finish(item.call, end_);
-      }
-    }
-  }
-  for (const auto& call : std::exchange(failed_, {})) {
-    Finish(call, end_);
-  }
   on_drained_ = std::move(on_drained);
+  backend_->Abort();
   if (!running_) {
-    PostDrained();
+    FinishEverything();
   }
   Notify();
 }

@@ -80,8 +80,9 @@ class Session : public std::enable_shared_from_this<Session> {
   /// rank 0 then goes on coordinating until the others have finished or StopCoordinating.
   void Leave(bool done);
   void StopCoordinating();
-  /// Everything pending completes with `error`, in milliseconds: what is being executed as soon as
-  /// the backend lets go. Then `on_drained` is called, on the loop.
+  /// Everything pending completes with `error`, in milliseconds: as soon as the backend lets go of
+  /// what is being executed, for whoever gets the error may free or restore any memory. Then
+  /// `on_drained` is called, on the loop.
   void End(std::exception_ptr error, std::function<void()> on_drained);
 
   // ---- from any thread
@@ -117,6 +118,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool HasInput() const;
   void Run(const Job& job);
   void OnExecutionFailed(const Job& job, const Status& status) MUSTER_REQUIRES(mutex_);
+  void FinishJob(const Job& job, const std::exception_ptr& error) MUSTER_REQUIRES(mutex_);
   bool HasWork() const MUSTER_REQUIRES(mutex_);
   std::vector<std::shared_ptr<Call>> TakeCallbacks() MUSTER_REQUIRES(mutex_);
 
@@ -154,7 +156,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnSelfFinished() MUSTER_REQUIRES(mutex_);
   void CheckLeft() MUSTER_REQUIRES(mutex_);
   void ReportBroken(BrokenReport report) MUSTER_REQUIRES(mutex_);
-  void PostDrained() MUSTER_REQUIRES(mutex_);
+  /// With End, once nobody is in the backend.
+  void FinishEverything() MUSTER_REQUIRES(mutex_);
 
   Loop& loop_;
   Executor& executor_;
@@ -202,8 +205,12 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<int32_t, std::shared_ptr<const Group>> groups_ MUSTER_GUARDED_BY(mutex_);
   // Complete; their callbacks belong on the executor's thread, which drives.
   std::vector<std::shared_ptr<Call>> callbacks_due_ MUSTER_GUARDED_BY(mutex_);
-  // On a broken backend, until the verdict.
-  std::vector<std::shared_ptr<Call>> failed_ MUSTER_GUARDED_BY(mutex_);
+  // An error has ended the backend: no job is begun any more. Peers would take it for a sign that
+  // what failed here has been done.
+  bool backend_failed_ MUSTER_GUARDED_BY(mutex_) = false;
+  // What jobs meet after that, if it is known before the launcher's verdict.
+  std::exception_ptr backend_error_ MUSTER_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Call>> failed_ MUSTER_GUARDED_BY(mutex_);  // Until the verdict.
   uint64_t joined_agreements_ MUSTER_GUARDED_BY(mutex_) = 0;
 
   std::set<uint32_t> reported_ MUSTER_GUARDED_BY(mutex_);  // Suspects that the launcher knows of.

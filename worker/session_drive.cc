@@ -21,8 +21,8 @@ constexpr std::chrono::seconds kLookPeriod{10};
 
 // Operations that are under way, or a log that has to be followed for another reason.
 bool Session::HasWork() const {
-  return !end_ && (calls_.size() > agreements_ || !jobs_.empty() || follower_.joined() || (leaving_ && !left_) ||
-                   !callbacks_due_.empty());
+  return !end_ && (calls_.size() > agreements_ || (!jobs_.empty() && !backend_failed_) ||
+                   follower_.joined() || (leaving_ && !left_) || !callbacks_due_.empty());
 }
 
 bool Session::BeginDriving(Driver driver) {
@@ -103,7 +103,7 @@ void Session::Drive(const std::function<bool()>& done, bool on_executor) {
       const MutexLock lock(mutex_);
       news_seen_.store(news_.load(std::memory_order_acquire), std::memory_order_relaxed);
       Progress();
-      if (!jobs_.empty()) {
+      if (!jobs_.empty() && !backend_failed_) {
         job = std::move(jobs_.front());
         jobs_.pop_front();
         running_ = true;
@@ -144,42 +144,48 @@ void Session::Run(const Job& job) {
     OnExecutionFailed(job, outcome.status);
   }
   if (end_) {
-    PostDrained();
-    return;
+    return FinishEverything();
   }
   PublishIfDue();
   CheckLeft();
 }
 
+void Session::FinishJob(const Job& job, const std::exception_ptr& error) {
+  for (const JobItem& item : job.items) {
+    if (item.call) {
+      Finish(item.call, error);
+    }
+  }
+}
+
 // The memory is free, but what it means is not known yet: whether a peer died, a link broke, or the
 // generation was revoked is the launcher's to say.
 void Session::OnExecutionFailed(const Job& job, const Status& status) {
+  backend_failed_ = true;
+  if (end_) {
+    return FinishJob(job, end_);
+  }
   BrokenReport report;
   bool all_finished = true;
   for (const int rank : backend_->suspects()) {
     report.suspects.push_back(static_cast<uint32_t>(rank));
     all_finished = all_finished && finished_.contains(static_cast<uint32_t>(rank));
   }
-  std::exception_ptr error = end_;
-  if (!error && !report.suspects.empty() && all_finished) {
-    error = std::make_exception_ptr(WorkersFinished("the operation needs " +
-                                                    RankList(report.suspects) +
-                                                    ", finished and shut down"));
+  if (!report.suspects.empty() && all_finished) {
+    backend_error_ = std::make_exception_ptr(WorkersFinished(
+        "the operation needs " + RankList(report.suspects) + ", finished and shut down"));
+    FinishJob(job, backend_error_);
+    for (const Job& waiting : std::exchange(jobs_, {})) {
+      FinishJob(waiting, backend_error_);
+    }
+    return;
   }
   std::string name = "an operation";
   for (const JobItem& item : job.items) {
-    if (!item.call) {
-      continue;
-    }
-    name = Quoted(item.call->submission().name);
-    if (error) {
-      Finish(item.call, error);
-    } else {
+    if (item.call) {
+      name = Quoted(item.call->submission().name);
       failed_.push_back(item.call);
     }
-  }
-  if (error) {
-    return;
   }
   if (report.suspects.empty()) {
     report.suspects.push_back(rank_);  // The fault is here.
@@ -283,9 +289,8 @@ void Session::ReportBroken(BrokenReport report) {
     return departed_.contains(rank) || !reported_.insert(rank).second;
   });
   if (!report.suspects.empty() && !end_) {
-    loop_.Post([on_broken = callbacks_.on_broken, report = std::move(report)] {
-      on_broken(report);
-    });
+    loop_.Post(
+        [on_broken = callbacks_.on_broken, report = std::move(report)] { on_broken(report); });
   }
 }
 

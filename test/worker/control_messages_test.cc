@@ -1,5 +1,6 @@
 #include "worker/control_messages.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "common/random.h"
@@ -197,7 +198,7 @@ TEST_CASE("control message may hold any bytes without harm") {
     for (uint64_t i = 0; i <= random.Below(4); ++i) {
       bytes[random.Below(bytes.size())] = static_cast<char>(random.Below(256));
     }
-    bytes.resize(bytes.size() - random.Below(std::min<uint64_t>(3, bytes.size())));
+    bytes.resize(bytes.size() - std::min<size_t>(bytes.size(), random.Below(3)));
     const Result<ControlMessage> decoded = Decode(bytes);
     if (decoded.ok()) {
       // What is understood is understood in full.

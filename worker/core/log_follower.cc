@@ -180,7 +180,12 @@ struct LogFollower::EntryVisitor {
   Result<FollowStep> operator()(const AllJoined& entry) const;
   Result<FollowStep> operator()(const SetAdded& entry) const;
   Result<FollowStep> operator()(const SetRemoved& entry) const;
-  Result<FollowStep> operator()(const Rejected& entry) const { return Fail(entry.key); }
+  Result<FollowStep> operator()(const Rejected& entry) const {
+    const bool is_about_others =
+        !entry.only.empty() &&
+        std::find(entry.only.begin(), entry.only.end(), follower.rank_) == entry.only.end();
+    return is_about_others ? FollowStep{false, {}, false, {}} : Fail(entry.key);
+  }
   Result<FollowStep> operator()(const Unserved& entry) const { return Fail(entry.key); }
   Result<FollowStep> operator()(const MemberFinished& entry) const;
 

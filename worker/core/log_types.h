@@ -153,6 +153,9 @@ struct SetRemoved {
 struct Rejected {
   OperationKey key;
   std::string message;
+  /// Of the world, growing: those whose calls are over, where others never made any (their groups
+  /// are smaller). Empty: all members.
+  std::vector<uint32_t> only;
   bool operator==(const Rejected&) const = default;
 };
 /// It needs a rank that has shut down: WorkersFinished wherever it is pending.

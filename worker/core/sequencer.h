@@ -112,6 +112,8 @@ class Sequencer {
   // Decisions. After each of them the operation may be gone.
   void Decide(Operation& operation);
   std::string FindWrong(const Operation& operation) const;
+  std::vector<uint32_t> RanksWithout(const Operation& operation) const;
+  std::string FindShortGroup(const Operation& operation) const;
   std::string FindUnservable(const Operation& operation) const;
   std::string Learn(Operation& operation);
   void DropCall(Operation& operation);

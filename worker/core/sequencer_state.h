@@ -62,6 +62,7 @@ struct Sequencer::Operation {
   const Key* name = nullptr;
   const ProcessSets::Set* set = nullptr;
   uint32_t id = 0;
+  bool respell = false;      // Some members have forgotten the id.
   std::optional<Call> call;  // Present if there is an id.
 
   // While it is pending.

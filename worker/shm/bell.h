@@ -81,7 +81,9 @@ class Bell {
       if (ready()) {
         return true;
       }
-      Yield();
+      if (!Yield()) {
+        break;
+      }
     }
     for (;;) {
       const uint32_t seen = word_->rings.load(std::memory_order_acquire);
@@ -101,7 +103,8 @@ class Bell {
 
  private:
   static void Pause();
-  static void Yield();
+  /// False: whoever ran meanwhile is no rank of ours. Sleepers get the core back sooner.
+  static bool Yield();
   void WakeUp();
   /// False: the deadline has passed.
   bool Sleep(uint32_t seen, Deadline deadline);

@@ -112,20 +112,25 @@ TEST_CASE("shm backend hears an abort in the middle of a large operation") {
   constexpr size_t kCount = size_t{8} << 30;
   ShmWorld world(members);
   const FoldedMemory in(kCount * sizeof(float));
-  const FoldedMemory out(kCount * sizeof(float));
-  auto* begun = reinterpret_cast<std::atomic<char>*>(out.data() + 12'345);
+  // Of each member, so that no two write the same memory.
+  const FoldedMemory outs[2] = {FoldedMemory(kCount * sizeof(float)),
+                                FoldedMemory(members == 1 ? 1 : kCount * sizeof(float))};
   std::fill_n(in.data(), FoldedMemory::kFold, 1);
+  std::atomic<int> begun{0};
   std::jthread aborter([&] {
-    while (begun->load(std::memory_order_relaxed) == 0) {
+    while (begun < members) {
       std::this_thread::yield();
     }
+    Random random(static_cast<uint64_t>(kind));
+    Linger(random, 3'000'000);
     for (const int member : world.all()) {
       world.backend(member).Abort();
     }
   });
   const auto statuses = world.Run([&](int member, Backend& backend) {
     const Group group = GroupOf(world.all(), member);
-    char* source = kind == 3 && member == members - 1 ? in.data() : out.data();
+    begun.fetch_add(1);
+    char* source = kind == 3 && member == members - 1 ? in.data() : outs[member].data();
     return RunKind(kind, {group, 1, In(kLong)}, backend, in.data(), source, kCount);
   });
   for (const Status& status : statuses) {

@@ -392,6 +392,23 @@ TEST_CASE("log follower ignores failures and finishes that are not about its cal
   CHECK(MustApply(follower, Unserved{{0, "w"}, "gone"}).tickets.empty());
 }
 
+TEST_CASE("log follower ignores a rejection that is about other ranks only") {
+  Follower follower;
+  MustSubmit(follower, 1, kCall);
+  MustApply(follower, RunOne({5, "w"}));
+  MustSubmit(follower, 2, kCall);
+  const FollowStep step = MustApply(follower, Rejected{{0, "w"}, "no", {0, 2}});
+  CHECK_FALSE(step.concerns);
+  CHECK(step.tickets.empty());
+  CHECK(follower.pending_count() == 1);
+  // The id stands, whether it is spelled out again or not.
+  CHECK(MustApply(follower, RunOne({5, "w"})).tickets == Tickets{2});
+  CHECK(MustSubmit(follower, 3, kCall) == 5);
+  CHECK(MustApply(follower, Rejected{{0, "w"}, "no", {1}}).tickets == Tickets{3});
+  CHECK(MustSubmit(follower, 4, kCall) == 0);
+  CHECK(MustApply(follower, RunOne({5, "w"})).tickets == Tickets{4});
+}
+
 // ---------------------------------------------------------------- joined
 
 TEST_CASE("log follower stands in with zeros for what a joined rank has not submitted") {

@@ -155,6 +155,54 @@ TEST_CASE("sequencer rejects a group of different sizes on every rank that waits
   }
 }
 
+TEST_CASE("sequencer rejects what only some ranks have in their group on those alone") {
+  // All know the three members by id; then rank 0 calls a group of one under the same name, and,
+  // with the answers to the others under way, the call that it knows as number 2.
+  TestSequencer sequencer(2);
+  LogFollower followers[] = {LogFollower(0, ProcessSets::OfSize(2)),
+                             LogFollower(1, ProcessSets::OfSize(2))};
+  Ticket ticket = 0;
+  const auto call = [&](uint32_t rank, const FullRequest& request) {
+    const Result<uint32_t> id = followers[rank].Submit(++ticket, request.name, request.signature);
+    REQUIRE(id.ok());
+    MustSubmit(sequencer,
+               rank,
+               id.value() == 0 ? Request(request) : Request(KnownRequest{id.value(), ""}));
+  };
+  const auto follow = [&] {
+    const auto entries = sequencer.TakeEntries();
+    for (LogFollower& follower : followers) {
+      for (const LogEntry& entry : entries) {
+        const auto step = follower.Apply(entry);
+        INFO(step.status().message());
+        REQUIRE(step.ok());
+      }
+    }
+    return Story(entries);
+  };
+  const auto two = GroupOf("g", 2);
+  for (const uint32_t rank : {0U, 1U}) {
+    call(rank, two[0]);
+    call(rank, two[1]);
+  }
+  CHECK(follow() == "run(g0 g1)");
+  call(1, two[0]);
+  call(1, two[1]);
+  call(0, GroupOf("g", 1)[0]);
+  call(0, two[1]);  // Before it has heard.
+  CHECK(follow() == "no(g0) no(g1)");
+  CHECK(followers[0].pending_count() == 1);
+  CHECK(followers[1].pending_count() == 0);
+  CHECK(sequencer.pending_count() == 1);
+  call(1, two[1]);
+  call(0, two[0]);
+  call(1, two[0]);
+  follow();
+  CHECK(sequencer.pending_count() == 0);
+  CHECK(followers[0].pending_count() == 0);
+  CHECK(followers[1].pending_count() == 0);
+}
+
 TEST_CASE("sequencer names the difference in the group like any other") {
   TestSequencer sequencer(2);
   MustSubmit(sequencer, 0, Member("w", Sum({4}), "g", 1, 0));

@@ -84,7 +84,7 @@ TEST_CASE("ring keeps frames whole between two threads that wait for each other"
   Ring ring(size);
   BellWord words[2] = {};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  constexpr int kFrames = 20'000;
+  constexpr int kFrames = 3'000;
   const auto results = OnRanks<std::string>(2, [&](int rank) -> std::string {
     Bell own(words[rank]);
     Bell other(words[1 - rank]);
