@@ -150,6 +150,11 @@ std::vector<Fault> TensorFaults() {
                        ? "the shape [0, -3] is impossible"
                        : "the shape [2, -3] is impossible"});
   }
+  return all;
+}
+
+std::vector<Fault> FlatFaults() {
+  std::vector<Fault> all;
   for (const OpKind kind : {OpKind::kAllreduce, OpKind::kBroadcast}) {
     all.push_back({kind, [](Signature& s) { s.shape = {}; }, ""});
   }
@@ -222,8 +227,6 @@ std::vector<Fault> AdasumFaults() {
 std::vector<Fault> OtherFaults() {
   const auto nothing = [](Signature&) {};
   const OpKind spread = OpKind::kBroadcast;
-  const OpKind add = OpKind::kAddSet;
-  const OpKind remove = OpKind::kRemoveSet;
   const std::string for_all = "it is for all workers, not for process set 5";
   return {
       {OpKind::kBarrier, nothing, ""},
@@ -243,6 +246,16 @@ std::vector<Fault> OtherFaults() {
        ""},
       {OpKind::kJoin, nothing, ""},
       {OpKind::kJoin, [](Signature& s) { s.set = 5; }, for_all},
+  };
+}
+
+std::vector<Fault> SetAndGroupFaults() {
+  const auto nothing = [](Signature&) {};
+  const OpKind spread = OpKind::kBroadcast;
+  const OpKind add = OpKind::kAddSet;
+  const OpKind remove = OpKind::kRemoveSet;
+  const std::string for_all = "it is for all workers, not for process set 5";
+  return {
       {add, nothing, ""},
       {add, [](Signature& s) { s.set = 5; }, for_all},
       {add, [](Signature& s) { s.ranks = {}; }, "a process set needs a rank"},
@@ -298,7 +311,8 @@ std::vector<Fault> OtherFaults() {
 
 std::vector<Fault> Faults() {
   std::vector<Fault> all = TensorFaults();
-  for (const auto& more : {ReductionFaults(), AdasumFaults(), OtherFaults()}) {
+  for (const auto& more :
+       {FlatFaults(), ReductionFaults(), AdasumFaults(), OtherFaults(), SetAndGroupFaults()}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
