@@ -234,9 +234,9 @@ JobOutcome RunItems(Backend& backend, const Job& job, std::chrono::milliseconds 
 JobOutcome RunJob(Backend& backend, const Job& job, std::chrono::milliseconds timeout) {
   try {
     return RunItems(backend, job, timeout);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception& error) {  // bad_alloc, length_error: no memory for a result.
     JobOutcome outcome;
-    outcome.status = Status::Failed("no memory is left for a result");
+    outcome.status = Status::Failed(std::string("no memory is left for a result: ") + error.what());
     outcome.own_errors.resize(job.items.size());
     return outcome;
   }

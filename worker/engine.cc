@@ -164,8 +164,10 @@ void Engine::Submit(std::span<const std::shared_ptr<Call>> calls) {
   }
 }
 
-void Engine::HelpComplete(const Operation& operation) {
-  if (const std::shared_ptr<Session> session = current()) {
+// An operation of a generation that has ended is completed by whoever is still in its backend.
+void Engine::HelpComplete(const Operation& operation, Generation generation) {
+  const std::shared_ptr<Session> session = current();
+  if (session && session->generation() == generation) {
     session->HelpComplete(operation);
   }
 }

@@ -338,9 +338,6 @@ void Engine::EndSession(const std::string& reason) {
     const MutexLock lock(mutex_);
     current_.reset();
   }
-  const ProcessSets sets = session->sets();
-  set_records_ = sets.ToRecords();
-  next_set_id_ = sets.next_id();
   const Generation generation = session->generation();
   ++draining_sessions_;
   const Loop::TimerId deadline = loop_.After(kDrainTimeout, [this, generation] {
@@ -360,6 +357,10 @@ void Engine::EndSession(const std::string& reason) {
     }
     Retire(session);
   });
+  // After End, so that nothing is added behind this look.
+  const ProcessSets sets = session->sets();
+  set_records_ = sets.ToRecords();
+  next_set_id_ = sets.next_id();
 }
 
 void Engine::ReportBroken(Generation generation, const BrokenReport& broken) {

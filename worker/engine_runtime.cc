@@ -243,7 +243,7 @@ Handle EngineRuntime::SubmitNamed(std::vector<Submission> submissions, bool reus
     const MutexLock lock(bulletin_.mutex);
     generation = bulletin_.adopted;
   }
-  auto operation = std::make_shared<Operation>(submissions.size(), this);
+  auto operation = std::make_shared<Operation>(submissions.size(), this, generation.value);
   for (size_t i = 0; i < submissions.size(); ++i) {
     const std::exception_ptr refusal = Refusal(submissions[i], generation);
     if (!refusal) {

@@ -161,6 +161,7 @@ std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
   std::shared_ptr<Call> call = std::move(it->second);
   calls_.erase(it);
   agreements_ -= call->submission().kind == OpKind::kAgreement ? 1 : 0;
+  agreement_awaited_ = agreement_awaited_ && agreements_ > 0;
   return call;
 }
 
@@ -430,7 +431,8 @@ void Session::CheckLeft() {
   }
   // Finished, and what was logged before is done.
   const bool drained = finished_.contains(rank_) && jobs_.empty() && !running_;
-  bool left = drained || closed_.contains(0);
+  const bool idle = jobs_.empty() && !running_;
+  bool left = drained || (closed_.contains(0) && (idle || backend_failed_));
   if (coordinates()) {
     const bool flushed = outbox_.empty() && sockets_flushed_ && (!rings_ || rings_->flushed());
     left = drained && ((sequencer_->AllOthersFinished(rank_) && flushed) || stop_coordinating_);

@@ -90,7 +90,8 @@ class Session : public std::enable_shared_from_this<Session> {
   /// In this order, and nothing between them.
   void Submit(std::span<const std::shared_ptr<Call>> calls);
   /// Drives until the operation is complete; returns at once if somebody else drives.
-  void HelpComplete(const Operation& operation);
+  /// Like everything that drives, it must not throw half way: nobody would drive any more.
+  void HelpComplete(const Operation& operation) noexcept;
   ProcessSets sets() const;
   /// Agreements that passed while this rank was joined.
   uint64_t joined_agreements() const;
@@ -107,10 +108,10 @@ class Session : public std::enable_shared_from_this<Session> {
   bool coordinates() const { return rank_ == 0; }
 
   // Driving (session_drive.cc).
-  void DriveOnExecutor();
-  void Drive(const std::function<bool()>& done, bool on_executor);
+  void DriveOnExecutor() noexcept;
+  void Drive(const std::function<bool()>& done, bool on_executor) noexcept;
   bool BeginDriving(Driver driver) MUSTER_REQUIRES(mutex_);
-  void StopDriving();
+  void StopDriving() noexcept;
   /// If there is work that nobody may come to wait for, the executor drives.
   void EnsureDriver() MUSTER_REQUIRES(mutex_);
   /// Something has come up that a driver may be waiting for.
@@ -198,6 +199,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Of these, agreements: they need no driver of their own, for whoever waits for something next
   // takes them along.
   size_t agreements_ MUSTER_GUARDED_BY(mutex_) = 0;
+  bool agreement_awaited_ MUSTER_GUARDED_BY(mutex_) = false;  // Somebody may sleep for one.
   Ticket next_ticket_ MUSTER_GUARDED_BY(mutex_) = 1;
   std::deque<Job> jobs_ MUSTER_GUARDED_BY(mutex_);  // In the log, not yet begun.
   bool running_ MUSTER_GUARDED_BY(mutex_) = false;  // The driver is in the backend.

@@ -21,8 +21,13 @@ constexpr std::chrono::seconds kLookPeriod{10};
 
 // Operations that are under way, or a log that has to be followed for another reason.
 bool Session::HasWork() const {
-  return !end_ && (calls_.size() > agreements_ || (!jobs_.empty() && !backend_failed_) ||
-                   follower_.joined() || (leaving_ && !left_) || !callbacks_due_.empty());
+  if (end_) {
+    return false;
+  }
+  const bool has_calls = calls_.size() > agreements_ || (agreements_ > 0 && agreement_awaited_);
+  const bool has_jobs = !jobs_.empty() && !backend_failed_;
+  return has_calls || has_jobs || follower_.joined() || (leaving_ && !left_) ||
+         !callbacks_due_.empty();
 }
 
 bool Session::BeginDriving(Driver driver) {
@@ -35,7 +40,7 @@ bool Session::BeginDriving(Driver driver) {
 }
 
 // What came in between the last look and the leaving of the bell was not called for.
-void Session::StopDriving() {
+void Session::StopDriving() noexcept {
   const MutexLock lock(mutex_);
   driver_ = Driver::kNone;
   bell_.Leave();
@@ -53,7 +58,7 @@ void Session::EnsureDriver() {
   }
 }
 
-void Session::DriveOnExecutor() {
+void Session::DriveOnExecutor() noexcept {
   {
     const MutexLock lock(mutex_);
     executor_scheduled_ = false;
@@ -65,15 +70,21 @@ void Session::DriveOnExecutor() {
   StopDriving();
 }
 
-void Session::HelpComplete(const Operation& operation) {
+void Session::HelpComplete(const Operation& operation) noexcept {
   {
     const MutexLock lock(mutex_);
-    if (operation.complete() || !BeginDriving(Driver::kUser)) {
+    if (operation.complete() || end_) {
       return;
     }
-    if (agreements_ > 0 && !coordinates() && !end_) {
+    if (agreements_ > 0) {
       // It may be an agreement that is waited for, and rank 0 may be computing.
-      SendTo(0, Encode(Poke{}), true);
+      agreement_awaited_ = true;
+      if (!coordinates()) {
+        SendTo(0, Encode(Poke{}), true);
+      }
+    }
+    if (!BeginDriving(Driver::kUser)) {
+      return;
     }
   }
   Drive([&operation] { return operation.complete(); }, false);
@@ -94,7 +105,7 @@ std::vector<std::shared_ptr<Call>> Session::TakeCallbacks() {
   return std::exchange(callbacks_due_, {});
 }
 
-void Session::Drive(const std::function<bool()>& done, bool on_executor) {
+void Session::Drive(const std::function<bool()>& done, bool on_executor) noexcept {
   while (!done()) {
     std::optional<Job> job;
     std::vector<std::shared_ptr<Call>> callbacks;
@@ -103,13 +114,14 @@ void Session::Drive(const std::function<bool()>& done, bool on_executor) {
       const MutexLock lock(mutex_);
       news_seen_.store(news_.load(std::memory_order_acquire), std::memory_order_relaxed);
       Progress();
-      if (!jobs_.empty() && !backend_failed_) {
+      if (on_executor) {
+        callbacks = TakeCallbacks();
+      }
+      // Peers wait in a job that has begun: no callback comes between.
+      if (callbacks.empty() && !jobs_.empty() && !backend_failed_) {
         job = std::move(jobs_.front());
         jobs_.pop_front();
         running_ = true;
-      }
-      if (on_executor) {
-        callbacks = TakeCallbacks();
       }
       idle = !job && callbacks.empty() && (end_ || (on_executor && !HasWork()));
     }
@@ -263,6 +275,7 @@ void Session::OnBye(uint32_t rank, const Bye& message) {
 
 // Its socket may be closed by the loop's thread only; nothing more is heard of it meanwhile.
 void Session::Reject(uint32_t rank, const std::string& reason) {
+  MUSTER_CHECK(rank != rank_, reason);  // The log is this rank's own.
   loop_.Post([self = shared_from_this(), rank] { self->links_[rank]->Close(); });
   closed_.insert(rank);
   OnLinkBroken(rank, reason);
@@ -271,6 +284,9 @@ void Session::Reject(uint32_t rank, const std::string& reason) {
 // What it said before it closed its socket may still lie in the ring.
 void Session::OnLinkBroken(uint32_t rank, const std::string& reason) {
   Progress();
+  if (!coordinates() && finished_.contains(rank)) {
+    FinishAll(std::make_exception_ptr(WorkersFinished("rank 0 has finished and shut down")));
+  }
   if (end_ || finished_.contains(rank) || departed_.contains(rank)) {
     CheckLeft();
     return;
@@ -299,6 +315,10 @@ void Session::SendTo(uint32_t rank, std::string_view frame, bool call) {
     if (rings_->Send(MemberOf(rank), frame, call)) {
       SendOnSocket(rank, Encode(Poke{}));
     }
+    if (rings_->queued_bytes(MemberOf(rank)) > ControlLink::kQueuedBytesMax &&
+        !closed_.contains(rank)) {
+      Reject(rank, "it does not read what it is sent");
+    }
   } else {
     SendOnSocket(rank, std::string(frame));
   }
@@ -306,6 +326,7 @@ void Session::SendTo(uint32_t rank, std::string_view frame, bool call) {
 
 void Session::SendOnSocket(uint32_t rank, std::string frame) {
   outbox_.emplace_back(rank, std::move(frame));
+  sockets_flushed_ = false;
   if (!std::exchange(flush_posted_, true)) {
     loop_.Post([self = shared_from_this()] { self->FlushOutbox(); });
   }

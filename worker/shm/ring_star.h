@@ -25,8 +25,8 @@ class RingStar {
   bool Reaches(int member) const { return member >= 0 && member < members() && ends_[member]; }
   int members() const { return static_cast<int>(ends_.size()); }
 
-  /// Queues a frame and wakes the member, if it sleeps. With `call`: true if nobody is there who
-  /// would read it, and the caller has to call somebody by other means.
+  /// Queues a frame and wakes the member, if it sleeps. With `call`, or if the ring is full: true
+  /// if nobody is there who would read it, and the caller has to call somebody by other means.
   [[nodiscard]] bool Send(int member, std::string_view frame, bool call);
 
   bool HasInput() const;
