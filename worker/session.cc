@@ -290,7 +290,7 @@ struct Session::EntryVisitor {
 };
 
 void Session::Apply(const LogEntry& entry) {
-  if (end_) {
+  if (end_ || log_broken_) {
     return;
   }
   if (const auto* finished = std::get_if<MemberFinished>(&entry)) {

@@ -219,6 +219,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::set<uint32_t> finished_ MUSTER_GUARDED_BY(mutex_);  // Shut down after Done.
   std::set<uint32_t> departed_ MUSTER_GUARDED_BY(mutex_);  // Said Bye without Done.
   std::set<uint32_t> closed_ MUSTER_GUARDED_BY(mutex_);    // Their sockets are.
+  bool log_broken_ MUSTER_GUARDED_BY(mutex_) = false;      // Rank 0 broke the rules.
   std::exception_ptr end_ MUSTER_GUARDED_BY(mutex_);       // Set by End.
   std::atomic<bool> ended_{false};
   std::function<void()> on_drained_ MUSTER_GUARDED_BY(mutex_);

@@ -277,6 +277,10 @@ void Session::OnBye(uint32_t rank, const Bye& message) {
 void Session::Reject(uint32_t rank, const std::string& reason) {
   MUSTER_CHECK(rank != rank_, reason);  // The log is this rank's own.
   loop_.Post([self = shared_from_this(), rank] { self->links_[rank]->Close(); });
+  if (rings_ && rings_->Reaches(MemberOf(rank))) {
+    rings_->Close(MemberOf(rank));
+  }
+  log_broken_ = log_broken_ || rank == 0;
   closed_.insert(rank);
   OnLinkBroken(rank, reason);
 }

@@ -34,8 +34,9 @@ bool RingStar::Send(int member, std::string_view frame, bool call) {
 }
 
 bool RingStar::HasInput() const {
-  return std::any_of(
-      ends_.begin(), ends_.end(), [](const auto& end) { return end && end->in.HasBytes(); });
+  return std::any_of(ends_.begin(), ends_.end(), [](const auto& end) {
+    return end && !end->closed.load(std::memory_order_relaxed) && end->in.HasBytes();
+  });
 }
 
 Status RingStar::Move(const Deliver& deliver, int& broken) {
@@ -44,7 +45,7 @@ Status RingStar::Move(const Deliver& deliver, int& broken) {
     if (end == nullptr) {
       continue;
     }
-    for (;;) {
+    while (!end->closed.load(std::memory_order_relaxed)) {
       const Result<std::string_view> frame = end->in.Read();
       if (!frame.ok()) {
         broken = member;
