@@ -275,10 +275,12 @@ TEST_CASE("an average of integers is multiplied by its postscale before it is di
   CHECK(Reduced<int32_t>(plan, {{40}, {9}}) == std::vector<int32_t>{2});
 }
 
-TEST_CASE("sums far beyond 51 bits are divided exactly too") {
-  const int32_t huge = std::numeric_limits<int32_t>::max();
-  const ReducePlan plan{Element::kI32, ReduceOp::kAverage, 4194304, 1, 3};
-  CHECK(Reduced<int32_t>(plan, {{1, huge}, {1, 1}, {1, 1}}) == std::vector<int32_t>{4194304, huge});
+TEST_CASE("sums beyond 51 bits are divided exactly too") {
+  const int32_t high = std::numeric_limits<int32_t>::max();
+  const int32_t low = std::numeric_limits<int32_t>::min();
+  const ReducePlan plan{Element::kI32, ReduceOp::kAverage, 4194304, 1, 4194304};
+  CHECK(Reduced<int32_t>(plan, {{high, low, 1}, {-1, 1, 1}}) ==
+        std::vector<int32_t>{high - 1, low + 1, 2});
 }
 
 TEST_CASE("sums of an average saturate where a prescale took the inputs beyond all bounds") {
@@ -286,9 +288,9 @@ TEST_CASE("sums of an average saturate where a prescale took the inputs beyond a
   const ReducePlan wide{Element::kI64, ReduceOp::kAverage, 1e300, 1, 2};
   CHECK(Reduced<int64_t>(wide, {{1, -1, 1}, {1, -1, -1}}) ==
         std::vector<int64_t>{top, -top - 1, 0});
-  const ReducePlan narrow{Element::kI16, ReduceOp::kAverage, 1e300, 1, 3};
-  CHECK(Reduced<int16_t>(narrow, {{1, -1}, {1, -1}, {1, -1}}) ==
-        std::vector<int16_t>{32767, -32768});
+  const ReducePlan narrow{Element::kI16, ReduceOp::kAverage, 1e300, 1, 2};
+  CHECK(Reduced<int16_t>(narrow, {{1, -1, 1}, {1, -1, -1}}) ==
+        std::vector<int16_t>{32767, -32768, 0});
 }
 
 TEST_CASE("integer sums and products wrap") {
