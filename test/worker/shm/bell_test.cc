@@ -25,7 +25,8 @@ TEST_CASE("bell ends a wait as soon as it is ready, without a ring") {
   int looks = 0;
   CHECK(bell.Wait({5, 0}, In(std::chrono::seconds(10)), [&] { return ++looks == 4; }));
   looks = 0;
-  CHECK(bell.Wait({0, 5}, In(std::chrono::seconds(10)), [&] { return ++looks == 4; }));
+  // A yield to somebody else may be the last one; before it sleeps it looks once more.
+  CHECK(bell.Wait({0, 5}, In(std::chrono::seconds(10)), [&] { return ++looks >= 2; }));
   CHECK(word.state == BellState::kAwake);
 }
 
