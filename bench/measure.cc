@@ -8,16 +8,35 @@
 namespace muster::bench {
 namespace {
 
-// Where the first round shows that iterations are slow, later orders stop at about this.
+// Where iterations are slow, an order's timed parts stop at about this.
 constexpr double kOrderNs = 2e9;
 constexpr int kIterationsMin = 3;
 constexpr int kWarmups = 2;
+// Iterations whose times only tell how many can be afforded.
+constexpr int kPilot = 3;
 
-// What counts of one order: see Measure.
-std::vector<int64_t> TimesOf(Operation operation, const std::vector<Report>& reports) {
-  std::vector<int64_t> times = reports.front().times_ns;
-  if (operation == Operation::kBroadcast) {
-    for (const Report& report : reports) {
+// Gives one order; what counts of its reports: see Measure.
+Result<std::vector<int64_t>> TimesOf(const Case& measured,
+                                     const Entrant& entrant,
+                                     const Plan& plan,
+                                     int iterations,
+                                     const Progress& progress) {
+  const Order order{.operation = measured.operation,
+                    .bytes = measured.bytes,
+                    .tensors = measured.tensors,
+                    .iterations = iterations,
+                    .warmups = kWarmups,
+                    .pace = measured.pace,
+                    .algorithm = entrant.algorithm,
+                    .offset = plan.offset};
+  progress(entrant.group->name() + ": " + Describe(order));
+  const Result<std::vector<Report>> reports = entrant.group->Execute(order, plan.timeout);
+  if (!reports.ok()) {
+    return reports.status();
+  }
+  std::vector<int64_t> times = reports.value().front().times_ns;
+  if (measured.operation == Operation::kBroadcast) {
+    for (const Report& report : reports.value()) {
       for (size_t i = 0; i < times.size() && i < report.times_ns.size(); ++i) {
         times[i] = std::max(times[i], report.times_ns[i]);
       }
@@ -26,22 +45,25 @@ std::vector<int64_t> TimesOf(Operation operation, const std::vector<Report>& rep
   return times;
 }
 
-int64_t Total(const std::vector<int64_t>& times) {
-  int64_t total = 0;
-  for (const int64_t time : times) {
-    total += time;
+// As many as the plan says; else those of the size, as far as they fit into the time that an order
+// may take, by a few of them.
+Result<int> AffordableIterations(const Case& measured,
+                                 const Entrant& entrant,
+                                 const Plan& plan,
+                                 const Progress& progress) {
+  if (plan.iterations > 0) {
+    return plan.iterations;
   }
-  return total;
-}
-
-// How many fit into the time that an order may take, by what they took so far.
-int Affordable(int wished, const std::vector<int64_t>& times) {
-  if (times.empty()) {
-    return wished;
+  const int wished = IterationsFor(measured.bytes, measured.tensors);
+  Result<std::vector<int64_t>> times = TimesOf(measured, entrant, plan, kPilot, progress);
+  if (!times.ok()) {
+    return times.status();
   }
-  const double each =
-      std::max(1.0, static_cast<double>(Total(times)) / static_cast<double>(times.size()));
-  return std::clamp(static_cast<int>(kOrderNs / each), std::min(kIterationsMin, wished), wished);
+  std::sort(times.value().begin(), times.value().end());
+  const auto middle = static_cast<double>(times.value()[times.value().size() / 2]);
+  return std::clamp(static_cast<int>(std::min(kOrderNs / std::max(1.0, middle), 1e6)),
+                    std::min(kIterationsMin, wished),
+                    wished);
 }
 
 }  // namespace
@@ -74,32 +96,29 @@ Result<std::vector<Timing>> Measure(const Case& measured,
                                     const Plan& plan,
                                     const Progress& progress) {
   std::vector<Timing> timings;
+  std::vector<int> iterations;
   for (const Entrant& entrant : entrants) {
     timings.push_back(
         {.contestant = entrant.contestant, .algorithm = entrant.algorithm, .times_ns = {}});
+    const Result<int> affordable = AffordableIterations(measured, entrant, plan, progress);
+    if (!affordable.ok()) {
+      return affordable.status();
+    }
+    iterations.push_back(affordable.value());
   }
   for (int round = 0; round < plan.rounds; ++round) {
+    const std::string when =
+        "round " + std::to_string(round + 1) + " of " + std::to_string(plan.rounds);
     for (size_t i = 0; i < entrants.size(); ++i) {
-      Order order{.operation = measured.operation,
-                  .bytes = measured.bytes,
-                  .tensors = measured.tensors,
-                  .iterations = plan.iterations,
-                  .warmups = kWarmups,
-                  .pace = measured.pace,
-                  .algorithm = entrants[i].algorithm,
-                  .offset = plan.offset};
-      if (plan.iterations == 0) {
-        order.iterations =
-            Affordable(IterationsFor(measured.bytes, measured.tensors), timings[i].times_ns);
+      const Result<std::vector<int64_t>> times =
+          TimesOf(measured, entrants[i], plan, iterations[i], [&](const std::string& what) {
+            progress(what + ", " + when);
+          });
+      if (!times.ok()) {
+        return times.status();
       }
-      progress(entrants[i].group->name() + ": " + Describe(order) + ", round " +
-               std::to_string(round + 1) + " of " + std::to_string(plan.rounds));
-      const Result<std::vector<Report>> reports = entrants[i].group->Execute(order, plan.timeout);
-      if (!reports.ok()) {
-        return reports.status();
-      }
-      const std::vector<int64_t> times = TimesOf(measured.operation, reports.value());
-      timings[i].times_ns.insert(timings[i].times_ns.end(), times.begin(), times.end());
+      timings[i].times_ns.insert(
+          timings[i].times_ns.end(), times.value().begin(), times.value().end());
     }
   }
   for (Timing& timing : timings) {

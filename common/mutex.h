@@ -21,12 +21,29 @@ namespace muster {
 
 class MUSTER_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
-  void lock() MUSTER_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
+  /// Tries for about a microsecond before it sleeps: sections are short, and a sleep costs ten.
+  void lock() MUSTER_THREAD_ANNOTATION(acquire_capability()) {
+    for (int i = 0; i < 40; ++i) {
+      if (mutex_.try_lock()) {
+        return;
+      }
+      Pause();
+    }
+    mutex_.lock();
+  }
   void unlock() MUSTER_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
   /// Tells the analysis what it cannot see: that a callback runs under the mutex.
   void AssertHeld() const MUSTER_THREAD_ANNOTATION(assert_capability(this)) {}
 
  private:
+  static void Pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb");
+#endif
+  }
+
   std::mutex mutex_;
 };
 

@@ -1,7 +1,7 @@
 // The log of a generation: requests as any rank may send them, to a coordinator that must stay
 // whole; and entries as a coordinator may send them, to a rank that has calls under way.
 
-#include <map>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,6 +15,29 @@ namespace {
 
 constexpr uint32_t kSize = 3;
 
+ProcessSets Sets() {
+  ProcessSets sets = ProcessSets::OfSize(kSize);
+  sets.Add({0, 1});
+  sets.Add({1, 2});
+  return sets;
+}
+
+std::string Zeros(const Signature& /*signature*/,
+                  const std::vector<const std::string*>& inputs,
+                  uint32_t divisor) {
+  MUSTER_CHECK_EQ(inputs.size(), divisor);
+  for (const std::string* input : inputs) {
+    if (input != nullptr) {
+      return std::string(input->size(), '\0');
+    }
+  }
+  return "";
+}
+
+Result<uint32_t> Submit(LogFollower& follower, Ticket ticket, const FullRequest& call) {
+  return follower.Submit(ticket, call.name, call.signature, call.splits, !call.objection.empty());
+}
+
 // Rank 0 is honest: it asks for what others ask for, once each.
 class Coordinator {
  public:
@@ -25,14 +48,11 @@ class Coordinator {
         gone_[rank] = true;  // Its link is closed.
       }
       const auto* full = std::get_if<FullRequest>(&request);
-      if (full != nullptr && mine_.emplace(full->name, next_).second) {
-        const Result<Request> asked = follower_.Submit(next_++, *full);
-        MUSTER_CHECK(asked.ok(), asked.status().message());
-        const Status status = sequencer_.Submit(0, asked.value(), now_);
-        MUSTER_CHECK(status.ok(), status.message());
+      if (full != nullptr) {
+        AskToo(*full);
       }
-      Follow();
     }
+    Follow();
   }
   void Leave(uint32_t rank) {
     sequencer_.Finish(rank);
@@ -44,10 +64,39 @@ class Coordinator {
         sequencer_.CheckStalls(now_, std::chrono::seconds(60), std::chrono::seconds(600));
     for (const Stall& stall : stalls.lost) {
       MUSTER_CHECK(!stall.missing.empty(), "somebody is waited for");
+      MUSTER_CHECK(ToString(stall).size() <= 500, "a short message");
     }
   }
 
  private:
+  void AskToo(FullRequest call) {
+    if (!call.small.empty() && call.signature.kind != OpKind::kAllreduce) {
+      call.small.clear();
+    }
+    const Result<uint32_t> id = Submit(follower_, next_, call);
+    if (!id.ok()) {
+      return;  // In flight, or nothing that this rank may ask for.
+    }
+    ++next_;
+    const bool plain_join = call.signature.kind == OpKind::kJoin;
+    if (plain_join) {
+      FullRequest join;
+      join.name = kJoinName;
+      join.signature.kind = OpKind::kJoin;
+      call = join;
+    }
+    // What no honest rank sends of small data, this one does not send either.
+    Status status = id.value() == 0
+                        ? sequencer_.Submit(0, call, now_)
+                        : sequencer_.Submit(0, KnownRequest{id.value(), call.small}, now_);
+    if (!status.ok() && !call.small.empty()) {
+      call.small.clear();
+      status = id.value() == 0 ? sequencer_.Submit(0, call, now_)
+                               : sequencer_.Submit(0, KnownRequest{id.value(), ""}, now_);
+    }
+    MUSTER_CHECK(status.ok(), status.message());
+  }
+
   // What the coordinator decides is always about calls that rank 0 has under way.
   void Follow() {
     const Entries entries{sequencer_.TakeEntries()};
@@ -56,17 +105,14 @@ class Coordinator {
         sent.ok() && std::get<Entries>(sent.value()).entries.size() == entries.entries.size(),
         "entries that the others can read");
     for (const LogEntry& entry : entries.entries) {
-      const Result<std::optional<Ticket>> ticket = follower_.Apply(entry);
-      MUSTER_CHECK(ticket.ok(), ticket.status().message());
-      if (ticket.value()) {
-        std::erase_if(mine_, [&](const auto& call) { return call.second == *ticket.value(); });
-      }
+      const Result<FollowStep> step = follower_.Apply(entry);
+      MUSTER_CHECK(step.ok(), step.status().message());
     }
+    MUSTER_CHECK(follower_.sets() == sequencer_.sets(), "the same process sets");
   }
 
-  Sequencer sequencer_{kSize};
-  LogFollower follower_;
-  std::map<std::string, Ticket> mine_;
+  Sequencer sequencer_{Sets(), {256, 8, 1024}, Zeros};
+  LogFollower follower_{0, Sets()};
   Ticket next_ = 1;
   bool gone_[kSize] = {};
   Instant now_;
@@ -77,23 +123,34 @@ class Rank {
   void Ask(const Requests& message) {
     for (const Request& request : message.requests) {
       if (const auto* full = std::get_if<FullRequest>(&request)) {
-        const Result<Request> asked = follower_.Submit(next_, *full);
-        next_ += asked.ok() ? 1 : 0;
+        next_ += Submit(follower_, next_, *full).ok() ? 1 : 0;
       }
     }
   }
   void Apply(const Entries& message) {
     for (const LogEntry& entry : message.entries) {
+      if (is_over_) {
+        return;
+      }
       const size_t before = follower_.pending_count();
-      const Result<std::optional<Ticket>> ticket = follower_.Apply(entry);
-      const bool completed = ticket.ok() && ticket.value();
-      MUSTER_CHECK_EQ(follower_.pending_count() + (completed ? 1 : 0), before);
+      const Result<FollowStep> step = follower_.Apply(entry);
+      if (!step.ok()) {
+        is_over_ = true;
+        return;
+      }
+      const auto& tickets = step.value().tickets;
+      const auto own = std::count_if(
+          tickets.begin(), tickets.end(), [](Ticket ticket) { return ticket != kNoTicket; });
+      MUSTER_CHECK_EQ(
+          follower_.pending_count() + static_cast<size_t>(own) + step.value().orphans.size(),
+          before);
     }
   }
 
  private:
-  LogFollower follower_;
+  LogFollower follower_{1, Sets()};
   Ticket next_ = 1;
+  bool is_over_ = false;  // The link to the coordinator is closed.
 };
 
 }  // namespace

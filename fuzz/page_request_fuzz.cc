@@ -1,4 +1,5 @@
-// Packets to page.sock: only the request of a worker that is known, with its key, gets a page.
+// Packets to page.sock: only the request of a worker that is known, with its key, gets a page, and
+// only a request with the right magic is one for a segment, whose answer comes at once or late.
 
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "common/worker_page.h"
 #include "fuzz/fuzz_input.h"
@@ -22,9 +24,16 @@ const std::string kKey(sizeof(PageRequest::key), 'k');
 class Bench {
  public:
   Bench()
-      : server_(loop_, [this](Incarnation worker, std::string_view key, PageClient client) {
-          return OnAsk(worker, key, client);
-        }) {
+      : server_(
+            loop_,
+            [this](Incarnation worker, std::string_view key, PageClient client) {
+              return OnAsk(worker, key, client);
+            },
+            [this](const SegmentAsk& ask, PageServer::SegmentReply reply) {
+              MUSTER_CHECK_EQ(ask.pid, ::getpid());
+              asked_ = true;
+              reply_ = std::move(reply);
+            }) {
     char directory[] = "/tmp/muster-fuzz-XXXXXX";
     MUSTER_CHECK(::mkdtemp(directory) != nullptr, "a directory");
     path_ = std::string(directory) + "/" + kPageSocketName;
@@ -38,7 +47,9 @@ class Bench {
   void Run(fuzz::FuzzInput input) {
     const UniqueFd client = Connect();
     given_ = false;
+    asked_ = false;
     bool may_have_one = false;
+    bool may_ask = false;
     // The first packet decides; those behind it find the connection closed.
     for (int packet = 0; packet < kPacketsMax && !input.at_end(); ++packet) {
       const std::string bytes(input.Text());
@@ -48,16 +59,27 @@ class Bench {
         may_have_one = request.incarnation == kKnown.value &&
                        std::string_view(request.key, sizeof request.key) == kKey;
       }
+      if (packet == 0 && bytes.size() == sizeof(SegmentRequest)) {
+        const SegmentRequest right;
+        may_ask = std::memcmp(bytes.data(), right.magic, sizeof right.magic) == 0;
+      }
       ::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (input.Below(2) == 0) {
         fuzz::TakeTurns(loop_, 1);
+        Reply();
       }
     }
     fuzz::TakeTurns(loop_, 2);
     MUSTER_CHECK_EQ(given_, may_have_one);
+    MUSTER_CHECK_EQ(asked_, may_ask);
+    const bool late = input.Below(2) == 0;
+    if (!late) {
+      Reply();
+    }
     CheckAnswer(client.get());
     ::shutdown(client.get(), SHUT_RDWR);
     fuzz::TakeTurns(loop_, 2);
+    Reply();
   }
 
  private:
@@ -79,6 +101,12 @@ class Bench {
     return Status::Failed(given_ ? "known" : "unknown");
   }
 
+  void Reply() {
+    if (const PageServer::SegmentReply reply = std::exchange(reply_, nullptr)) {
+      reply(Status::Failed("no memory"));
+    }
+  }
+
   static void CheckAnswer(int fd) {
     PageAnswer answer;
     const ssize_t got = ::recv(fd, &answer, sizeof answer, MSG_DONTWAIT | MSG_TRUNC);
@@ -91,6 +119,8 @@ class Bench {
   Loop loop_;
   std::string path_;
   bool given_ = false;
+  bool asked_ = false;
+  PageServer::SegmentReply reply_;
   PageServer server_;
 };
 

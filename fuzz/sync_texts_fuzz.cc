@@ -37,10 +37,14 @@ class InventedRuntime final : public Runtime {
   }
   const Place& place() const override { return place_; }
 
-  void Init() override {}
+  void Init(const std::vector<std::vector<int>>&) override {}
   void Shutdown() override {}
   const Trace& trace() const override { return trace_; }
-  bool AgreementResult(Handle&) override { return false; }
+  Handle SubmitGroup(std::vector<Submission>) override { throw Error("not submitted here"); }
+  int64_t Value(Handle&) override { return 0; }
+  std::vector<int> SetRanks(ProcessSet) const override { return {}; }
+  std::vector<ProcessSet> Sets() const override { return {}; }
+  uint64_t JoinedAgreements() const override { return 0; }
   bool PendingChange() const override { return false; }
   void EnterElastic() override {}
   void SetHeld(std::optional<CommitId>) override {}

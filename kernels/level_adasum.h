@@ -12,10 +12,10 @@ namespace {
 
 /// A dot product is summed in this many lanes, element i in lane i mod 8, whatever the vectors of
 /// the level; then the lanes pairwise. So all levels round alike.
-constexpr size_t kDotLanes = 8;
-constexpr size_t kDotVectors = kDotLanes * sizeof(double) / kVectorBytes;
+inline constexpr size_t kDotLanes = 8;
+inline constexpr size_t kDotVectors = kDotLanes * sizeof(double) / kVectorBytes;
 /// Elements of each vector that are widened to double at a time.
-constexpr size_t kAdasumPiece = 256;
+inline constexpr size_t kAdasumPiece = 256;
 
 class DotProduct {
  public:

@@ -12,10 +12,10 @@
 namespace muster::kernels::MUSTER_LEVEL_NAMESPACE {
 namespace {
 
-const uint8_t* Bytes(const void* data) {
+inline const uint8_t* Bytes(const void* data) {
   return static_cast<const uint8_t*>(data);
 }
-uint8_t* Bytes(void* data) {
+inline uint8_t* Bytes(void* data) {
   return static_cast<uint8_t*>(data);
 }
 
@@ -28,7 +28,7 @@ struct Call {
   size_t count;
 };
 
-void Move(const Call& call, size_t stride) {
+inline void Move(const Call& call, size_t stride) {
   if (call.inputs[0] == nullptr) {
     __builtin_memset(call.out, 0, call.count * stride);
   } else if (call.inputs[0] != call.out) {
@@ -104,7 +104,7 @@ void ReduceIntegers(const Call& call) {
 }
 
 /// Of 0 and 1, the larger is OR and the smaller is AND.
-void ReduceBools(const Call& call, double factor) {
+inline void ReduceBools(const Call& call, double factor) {
   if (factor == 0) {
     __builtin_memset(call.out, 0, call.count);
   } else if (call.op == ReduceOp::kSum || call.op == ReduceOp::kMax) {
@@ -153,11 +153,11 @@ MUSTER_INLINE void VisitInteger(Element type, Visit visit) {
   }
 }
 
-bool IsFloat(Element type) {
+inline bool IsFloat(Element type) {
   return type >= Element::kF16 && type <= Element::kF64;
 }
 
-double FloatPostscale(const ReducePlan& plan) {
+inline double FloatPostscale(const ReducePlan& plan) {
   return plan.op == ReduceOp::kAverage ? plan.postscale / plan.divisor : plan.postscale;
 }
 

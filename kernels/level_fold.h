@@ -12,9 +12,9 @@ namespace {
 
 /// Elements that several passes go over, so few that their accumulators and the same piece of some
 /// inputs fit into the L1 cache together.
-constexpr size_t kPiece = 512;
+inline constexpr size_t kPiece = 512;
 /// What a null input is read from.
-alignas(64) constexpr uint8_t kZeros[kPiece * 8] = {};
+alignas(64) inline constexpr uint8_t kZeros[kPiece * 8] = {};
 /// Which factors a pass applies. One that is 1 may be applied too, and changes nothing.
 enum class Scaling { kNone, kResult, kAll };
 
@@ -130,9 +130,9 @@ MUSTER_INLINE void RunFold(const uint8_t* const* inputs,
 /// The most inputs that one pass takes. Each is a stream for the prefetcher and code of its own;
 /// a sum of what need not be converted is worth it.
 template <class Stored, class Op>
-constexpr size_t kInputsMax = 4;
+inline constexpr size_t kInputsMax = 4;
 template <class T>
-constexpr size_t kInputsMax<Plain<T>, Sum> = 8;
+inline constexpr size_t kInputsMax<Plain<T>, Sum> = 8;
 
 /// One pass over 1 to kInputsMax inputs, none of them null.
 template <class Stored, class Op, Scaling kScaling, size_t kInputs = kInputsMax<Stored, Op>>

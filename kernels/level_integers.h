@@ -27,14 +27,14 @@ MUSTER_INLINE void StoreOne(uint8_t* to, size_t index, T value) {
 }
 
 template <class T>
-constexpr bool kIsSigned = static_cast<T>(-1) < static_cast<T>(0);
+inline constexpr bool kIsSigned = static_cast<T>(-1) < static_cast<T>(0);
 template <class T>
-constexpr T kHalfOfMax = static_cast<T>(static_cast<T>(1)
-                                        << (8 * sizeof(T) - (kIsSigned<T> ? 2 : 1)));
+inline constexpr T kHalfOfMax = static_cast<T>(static_cast<T>(1)
+                                               << (8 * sizeof(T) - (kIsSigned<T> ? 2 : 1)));
 template <class T>
-constexpr T kMaxOf = static_cast<T>(kHalfOfMax<T> - 1 + kHalfOfMax<T>);
+inline constexpr T kMaxOf = static_cast<T>(kHalfOfMax<T> - 1 + kHalfOfMax<T>);
 template <class T>
-constexpr T kMinOf = kIsSigned<T> ? static_cast<T>(-kMaxOf<T> - 1) : static_cast<T>(0);
+inline constexpr T kMinOf = kIsSigned<T> ? static_cast<T>(-kMaxOf<T> - 1) : static_cast<T>(0);
 
 /// Toward zero; what does not fit becomes the nearest value that does, NaN becomes 0.
 template <class T>
@@ -95,13 +95,15 @@ struct SaturatingSum {
   }
 };
 
-void AddAverages(uint8_t* out, const uint8_t* a, const uint8_t* b, size_t count, int64_t /*tag*/) {
+inline void AddAverages(
+    uint8_t* out, const uint8_t* a, const uint8_t* b, size_t count, int64_t /*tag*/) {
   const uint8_t* inputs[] = {a, b};
   RunFold<Plain<int64_t>, SaturatingSum, Pass::kWhole, 2, Scaling::kNone>(
       inputs, out, count, {1, 1});
 }
 
-void AddAverages(uint8_t* out, const uint8_t* a, const uint8_t* b, size_t count, Int128 /*tag*/) {
+inline void AddAverages(
+    uint8_t* out, const uint8_t* a, const uint8_t* b, size_t count, Int128 /*tag*/) {
   for (size_t i = 0; i < count; ++i) {
     const auto left = LoadOne<Int128>(a, i);
     const auto right = LoadOne<Int128>(b, i);

@@ -2,7 +2,7 @@
 
 // All kernels of one level, and their table. Included once by
 // each of the files level_*.cc, which are compiled with the flags of their level after they
-// defined MUSTER_LEVEL_NAMESPACE, MUSTER_LEVEL_TABLE and MUSTER_VECTOR_BYTES. Not for anyone else:
+// defined MUSTER_LEVEL_NAMESPACE and MUSTER_VECTOR_BYTES. Not for anyone else:
 // levels.h says why, and what may not be used here.
 //
 // Pure functions.
@@ -15,7 +15,7 @@
 namespace muster::kernels::MUSTER_LEVEL_NAMESPACE {
 namespace {
 
-void Combine(const ReducePlan& plan, void* out, const void* a, const void* b, size_t count) {
+inline void Combine(const ReducePlan& plan, void* out, const void* a, const void* b, size_t count) {
   const uint8_t* inputs[] = {Bytes(a), Bytes(b)};
   const Call call{plan.op, inputs, 2, Bytes(out), count};
   if (plan.type == Element::kBool) {
@@ -34,7 +34,7 @@ void Combine(const ReducePlan& plan, void* out, const void* a, const void* b, si
   });
 }
 
-void Widen(const ReducePlan& plan, const void* in, void* accumulators, size_t count) {
+inline void Widen(const ReducePlan& plan, const void* in, void* accumulators, size_t count) {
   const uint8_t* from = Bytes(in);
   uint8_t* to = Bytes(accumulators);
   if (plan.type == Element::kBool) {
@@ -62,7 +62,7 @@ void Widen(const ReducePlan& plan, const void* in, void* accumulators, size_t co
   });
 }
 
-void Narrow(const ReducePlan& plan, const void* accumulators, void* out, size_t count) {
+inline void Narrow(const ReducePlan& plan, const void* accumulators, void* out, size_t count) {
   const uint8_t* from = Bytes(accumulators);
   uint8_t* to = Bytes(out);
   if (plan.type == Element::kBool) {
@@ -92,7 +92,7 @@ void Narrow(const ReducePlan& plan, const void* accumulators, void* out, size_t 
 }
 
 /// What is not reduced in one pass.
-void ReduceInSteps(const ReducePlan& plan, const Call& call) {
+inline void ReduceInSteps(const ReducePlan& plan, const Call& call) {
   alignas(64) uint8_t total[kPiece * sizeof(Int128)];
   alignas(64) uint8_t widened[kPiece * sizeof(Int128)];
   const size_t stride = SizeOf(plan.type);
@@ -110,11 +110,11 @@ void ReduceInSteps(const ReducePlan& plan, const Call& call) {
   }
 }
 
-void ReduceMany(const ReducePlan& plan,
-                const void* const* inputs,
-                size_t input_count,
-                void* out,
-                size_t count) {
+inline void ReduceMany(const ReducePlan& plan,
+                       const void* const* inputs,
+                       size_t input_count,
+                       void* out,
+                       size_t count) {
   const Call call{
       plan.op, reinterpret_cast<const uint8_t* const*>(inputs), input_count, Bytes(out), count};
   if (plan.type == Element::kBool) {
@@ -139,13 +139,13 @@ void ReduceMany(const ReducePlan& plan,
   });
 }
 
-void AdasumCombine(Element type, void* out, const void* a, const void* b, size_t count) {
+inline void AdasumCombine(Element type, void* out, const void* a, const void* b, size_t count) {
   VisitFloat(type, [&](auto stored) {
     AdasumCombineAs<decltype(stored)>(Bytes(out), Bytes(a), Bytes(b), count);
   });
 }
 
-void Scale(const void* in, void* out, Element type, size_t count, double factor) {
+inline void Scale(const void* in, void* out, Element type, size_t count, double factor) {
   const uint8_t* from = Bytes(in);
   uint8_t* to = Bytes(out);
   if (type == Element::kBool) {
@@ -163,12 +163,7 @@ void Scale(const void* in, void* out, Element type, size_t count, double factor)
   });
 }
 
-}  // namespace
-}  // namespace muster::kernels::MUSTER_LEVEL_NAMESPACE
-
-namespace muster::kernels {
-
-const LevelKernels MUSTER_LEVEL_TABLE = {
+inline constexpr LevelKernels kTable = {
     MUSTER_LEVEL_NAMESPACE::ReduceMany,
     MUSTER_LEVEL_NAMESPACE::Widen,
     MUSTER_LEVEL_NAMESPACE::Combine,
@@ -177,4 +172,5 @@ const LevelKernels MUSTER_LEVEL_TABLE = {
     MUSTER_LEVEL_NAMESPACE::Scale,
 };
 
-}  // namespace muster::kernels
+}  // namespace
+}  // namespace muster::kernels::MUSTER_LEVEL_NAMESPACE

@@ -19,7 +19,7 @@
 namespace muster::kernels::MUSTER_LEVEL_NAMESPACE {
 namespace {
 
-constexpr size_t kVectorBytes = MUSTER_VECTOR_BYTES;
+inline constexpr size_t kVectorBytes = MUSTER_VECTOR_BYTES;
 
 template <class T, size_t kBytes = kVectorBytes>
 struct VectorTypes {

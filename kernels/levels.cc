@@ -22,7 +22,7 @@ bool RunsAvx2() {
 #endif
 
 const LevelKernels* Best() {
-  const LevelKernels* best = &kBaselineKernels;
+  const LevelKernels* best = &BaselineKernels();
   for (const Level level : kLevels) {
     if (const LevelKernels* kernels = KernelsOf(level); kernels != nullptr) {
       best = kernels;
@@ -41,10 +41,10 @@ std::atomic<const LevelKernels*>& Active() {
 const LevelKernels* KernelsOf(Level level) {
   switch (level) {
     case Level::kBaseline:
-      return &kBaselineKernels;
+      return &BaselineKernels();
     case Level::kAvx2:
 #if defined(__x86_64__)
-      return RunsAvx2() ? &kAvx2Kernels : nullptr;
+      return RunsAvx2() ? &Avx2Kernels() : nullptr;
 #else
       return nullptr;
 #endif

@@ -36,8 +36,8 @@ struct LevelKernels {
   void (*scale)(const void* in, void* out, Element type, size_t count, double factor);
 };
 
-extern const LevelKernels kBaselineKernels;
-extern const LevelKernels kAvx2Kernels;  // On x86-64 only.
+const LevelKernels& BaselineKernels();
+const LevelKernels& Avx2Kernels();  // On x86-64 only.
 
 /// Null where it was not built or this machine cannot run it.
 const LevelKernels* KernelsOf(Level level);

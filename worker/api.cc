@@ -166,9 +166,7 @@ Handle allgather_async(Tensor in, Allocate out, Options options) {
 void allgather(Tensor in, Allocate out, Options options) {
   Do(Gather(OpKind::kAllgather, std::move(in), std::move(out), std::move(options)));
 }
-Handle grouped_allgather_async(std::vector<Tensor> in,
-                               std::vector<Allocate> out,
-                               Options options) {
+Handle grouped_allgather_async(std::vector<Tensor> in, std::vector<Allocate> out, Options options) {
   return SubmitGathers(OpKind::kAllgather, std::move(in), std::move(out), options);
 }
 void grouped_allgather(std::vector<Tensor> in, std::vector<Allocate> out, Options options) {

@@ -6,6 +6,7 @@
 //
 // Threads: any, under the mutex.
 
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct Bulletin {
   std::optional<Place> formed MUSTER_GUARDED_BY(mutex);         // The world at work, if one is.
   Generation revoked MUSTER_GUARDED_BY(mutex);                  // This one and all older ones are.
   std::string revoke_reason MUSTER_GUARDED_BY(mutex);
+  // Sessions that have ended, while an operation of theirs may still touch the user's memory.
+  int ending_sessions MUSTER_GUARDED_BY(mutex) = 0;
   bool pending MUSTER_GUARDED_BY(mutex) = false;
   bool draining MUSTER_GUARDED_BY(mutex) = false;
   bool released MUSTER_GUARDED_BY(mutex) = false;
@@ -38,6 +41,14 @@ struct Bulletin {
 inline std::string RevokedText(Generation generation, const std::string& reason) {
   return "generation " + std::to_string(generation.value) +
          " was revoked: " + (reason.empty() ? "the world has changed" : reason);
+}
+
+/// Whoever is told of a loss may free or restore any memory: first, nobody touches it any more.
+/// Takes milliseconds; the engine ends the process if it took 5 s.
+inline void AwaitSessionsEnded(Bulletin& bulletin) MUSTER_REQUIRES(bulletin.mutex) {
+  while (bulletin.ending_sessions > 0 && !bulletin.stopped) {
+    bulletin.changed.WaitFor(bulletin.mutex, std::chrono::seconds(1));
+  }
 }
 
 inline std::exception_ptr LostError(Generation generation, const std::string& reason) {

@@ -118,11 +118,8 @@ Status RunAdasum(const Run& run, const Submission& call) {
   for (size_t distance = 1; distance < run.size(); distance *= 2) {
     for (size_t i = 0; i + distance < run.size(); i += 2 * distance) {
       char* left = all.data() + i * bytes;
-      kernels::AdasumCombine(static_cast<kernels::Element>(call.in.dtype),
-                             left,
-                             left,
-                             left + distance * bytes,
-                             count);
+      kernels::AdasumCombine(
+          static_cast<kernels::Element>(call.in.dtype), left, left, left + distance * bytes, count);
     }
   }
   std::memcpy(call.out.data, all.data(), bytes);
@@ -175,9 +172,8 @@ Status RunReducescatter(const Run& run, size_t index, const Submission& call) {
     counts.push_back((rows / run.size() + (member < rows % run.size() ? 1 : 0)) * row);
   }
   const size_t own_rows = rows / run.size() + (run.self() < rows % run.size() ? 1 : 0);
-  const ResultMemory result(call,
-                            static_cast<int64_t>(own_rows),
-                            counts[run.self()] * ElementSize(call.in.dtype));
+  const ResultMemory result(
+      call, static_cast<int64_t>(own_rows), counts[run.self()] * ElementSize(call.in.dtype));
   *run.own_error = result.error();
   return run.backend.ReduceScatter(
       run.Context(index), call.in.data, result.data(), counts, ReductionOf(call, run.size()));
@@ -238,9 +234,9 @@ JobOutcome RunItems(Backend& backend, const Job& job, std::chrono::milliseconds 
 JobOutcome RunJob(Backend& backend, const Job& job, std::chrono::milliseconds timeout) {
   try {
     return RunItems(backend, job, timeout);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception& error) {  // bad_alloc, length_error: no memory for a result.
     JobOutcome outcome;
-    outcome.status = Status::Failed("no memory is left for a result");
+    outcome.status = Status::Failed(std::string("no memory is left for a result: ") + error.what());
     outcome.own_errors.resize(job.items.size());
     return outcome;
   }

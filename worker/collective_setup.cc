@@ -44,7 +44,14 @@ WorldBackend MakeWorldBackend(const Place& place,
   for (int i = 0; i < place.local_size; ++i) {
     members.push_back(place.rank - place.local_rank + i);
   }
-  std::unique_ptr<Backend> local = MakeShmBackend(std::move(segment), members, place.local_rank);
+  // One that is alone on its host has nobody to reach there, and no segment: nothing is asked of
+  // its local backend.
+  std::unique_ptr<Backend> local;
+  if (place.local_size == 1) {
+    local = MakeGlooBackend(place.rank, std::vector<PrivateFd>(hosts.size()));
+  } else {
+    local = MakeShmBackend(std::move(segment), members, place.local_rank);
+  }
   if (kind == BackendKind::kShm) {
     return {std::move(local), "shared memory"};
   }

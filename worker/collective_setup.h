@@ -19,8 +19,8 @@
 namespace muster::worker {
 
 /// `hosts`: index of its host, by rank. `has_segment`: by rank, whether it has the memory that the
-/// workers of its host share. Nothing forces what cannot be: shared memory alone does not reach
-/// other hosts.
+/// workers of its host share. What cannot be is not forced: without such memory Gloo is left. (That
+/// shared memory alone does not reach other hosts is looked at before.)
 BackendKind ChooseBackend(BackendChoice choice,
                           const std::vector<uint32_t>& hosts,
                           const std::vector<bool>& has_segment);

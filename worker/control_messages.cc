@@ -202,6 +202,7 @@ struct EntryWriter {
   void operator()(const Rejected& entry) const {
     Key(entry.key);
     writer.PutString(entry.message);
+    PutNumbers(writer, entry.only);
   }
   void operator()(const Unserved& entry) const {
     Key(entry.key);
@@ -252,6 +253,14 @@ SetAdded GetSetAdded(WireReader& reader) {
   return entry;
 }
 
+Rejected GetRejected(WireReader& reader) {
+  Rejected entry;
+  entry.key = GetKey(reader);
+  entry.message = reader.GetString();
+  entry.only = GetNumbers<uint32_t>(reader);
+  return entry;
+}
+
 /// An entry of a key and one more thing.
 template <class Entry, class Get>
 Entry GetKeyAnd(WireReader& reader, Get get) {
@@ -277,7 +286,7 @@ LogEntry GetEntry(WireReader& reader) {
     case 6:
       return GetKeyAnd<SetRemoved>(reader, [&] { return reader.Get<int32_t>(); });
     case 7:
-      return GetKeyAnd<Rejected>(reader, text);
+      return GetRejected(reader);
     case 8:
       return GetKeyAnd<Unserved>(reader, text);
     case 9:

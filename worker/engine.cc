@@ -152,6 +152,7 @@ void Engine::Submit(std::span<const std::shared_ptr<Call>> calls) {
   std::exception_ptr error = std::make_exception_ptr(WorkersFinished("this worker has shut down"));
   {
     const MutexLock lock(bulletin_.mutex);
+    AwaitSessionsEnded(bulletin_);
     if (!bulletin_.stopped) {
       error = LostError(generation, bulletin_.revoke_reason);
     }
@@ -163,8 +164,10 @@ void Engine::Submit(std::span<const std::shared_ptr<Call>> calls) {
   }
 }
 
-void Engine::HelpComplete(const Operation& operation) {
-  if (const std::shared_ptr<Session> session = current()) {
+// An operation of a generation that has ended is completed by whoever is still in its backend.
+void Engine::HelpComplete(const Operation& operation, Generation generation) {
+  const std::shared_ptr<Session> session = current();
+  if (session && session->generation() == generation) {
     session->HelpComplete(operation);
   }
 }
@@ -237,6 +240,10 @@ void Engine::FinishShutdown() {
   }
   ending_ = Ending::kClosing;
   if (session_) {
+    {
+      const MutexLock lock(bulletin_.mutex);
+      ++bulletin_.ending_sessions;
+    }
     EndSession("this worker has shut down");
   }
   if (client_ && !stream_ended_) {

@@ -67,7 +67,7 @@ class Engine {
   /// Of one generation; at least one.
   void Submit(std::span<const std::shared_ptr<Call>> calls);
   /// Does what completes the operation, if nobody else does.
-  void HelpComplete(const Operation& operation);
+  void HelpComplete(const Operation& operation, Generation generation);
   /// The session of the generation at work; null: there is none. Shared with whoever is inside.
   std::shared_ptr<Session> current() const;
   void Report(v1::WorkerReport report);

@@ -155,6 +155,11 @@ void Engine::OnWorld(const v1::WorkerOrder::World& order) {
     return EndProcess("the agent ordered rank " + std::to_string(plan.rank) + " of " +
                       std::to_string(plan.size));
   }
+  if (plan.backend == BackendChoice::kShm && plan.hosts.back() > 0) {
+    return EndProcess("--cpu-operations shm: generation " + std::to_string(generation.value) +
+                      " has workers on " + std::to_string(plan.hosts.back() + 1) +
+                      " hosts, which have no memory in common; leave it to auto");
+  }
   Form(std::move(place), std::move(plan));
 }
 
@@ -258,7 +263,7 @@ void Engine::OnFormed(const Place& place, FormedWorld world) {
   session_ = std::make_shared<Session>(
       loop_, executor_, place, session_options_, std::move(world), std::move(callbacks));
   if (place.rank == 0 && options_.agent) {
-    spdlog::info("generation {}: {} worker(s) on {} host(s) work through {}",
+    spdlog::info("rank 0: generation {}: {} worker(s) on {} host(s) work through {}",
                  place.generation.value,
                  place.size,
                  host_count,
@@ -293,8 +298,7 @@ void Engine::PinThreads(const Place& place) {
     return;
   }
   const auto pin = [this, local_rank = place.local_rank, local_size = place.local_size] {
-    const Status pinned =
-        ApplyThreadAffinity(options_.collective.affinity, local_rank, local_size);
+    const Status pinned = ApplyThreadAffinity(options_.collective.affinity, local_rank, local_size);
     if (!pinned.ok()) {
       spdlog::debug("{}", pinned.message());
     }
@@ -312,6 +316,7 @@ void Engine::EndGenerations(Generation generation, const std::string& reason) {
     const MutexLock lock(bulletin_.mutex);
     bulletin_.formed.reset();
     bulletin_.revoked = std::max(bulletin_.revoked, generation);
+    bulletin_.ending_sessions += session_ ? 1 : 0;
     bulletin_.revoke_reason = reason;
     bulletin_.pending = false;
     bulletin_.draining = false;
@@ -325,6 +330,7 @@ void Engine::EndGenerations(Generation generation, const std::string& reason) {
   }
 }
 
+// It counts as ending on the bulletin already.
 void Engine::EndSession(const std::string& reason) {
   // Shared with the two callbacks, of which either may be the last to need it.
   const std::shared_ptr<Session> session = std::move(session_);
@@ -332,9 +338,6 @@ void Engine::EndSession(const std::string& reason) {
     const MutexLock lock(mutex_);
     current_.reset();
   }
-  const ProcessSets sets = session->sets();
-  set_records_ = sets.ToRecords();
-  next_set_id_ = sets.next_id();
   const Generation generation = session->generation();
   ++draining_sessions_;
   const Loop::TimerId deadline = loop_.After(kDrainTimeout, [this, generation] {
@@ -344,11 +347,20 @@ void Engine::EndSession(const std::string& reason) {
   session->End(LostError(generation, reason), [this, session, deadline] {
     loop_.Cancel(deadline);
     --draining_sessions_;
+    {
+      const MutexLock lock(bulletin_.mutex);
+      --bulletin_.ending_sessions;
+      bulletin_.changed.NotifyAll();
+    }
     if (ending_ == Ending::kClosing) {
       StopLoop();
     }
     Retire(session);
   });
+  // After End, so that nothing is added behind this look.
+  const ProcessSets sets = session->sets();
+  set_records_ = sets.ToRecords();
+  next_set_id_ = sets.next_id();
 }
 
 void Engine::ReportBroken(Generation generation, const BrokenReport& broken) {

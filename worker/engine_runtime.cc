@@ -194,6 +194,7 @@ std::exception_ptr EngineRuntime::Refusal(const Submission& submission, Generati
   {
     const MutexLock lock(bulletin_.mutex);
     if (bulletin_.revoked >= generation) {
+      AwaitSessionsEnded(bulletin_);
       return LostError(generation, bulletin_.revoke_reason);
     }
   }
@@ -242,7 +243,7 @@ Handle EngineRuntime::SubmitNamed(std::vector<Submission> submissions, bool reus
     const MutexLock lock(bulletin_.mutex);
     generation = bulletin_.adopted;
   }
-  auto operation = std::make_shared<Operation>(submissions.size(), this);
+  auto operation = std::make_shared<Operation>(submissions.size(), this, generation.value);
   for (size_t i = 0; i < submissions.size(); ++i) {
     const std::exception_ptr refusal = Refusal(submissions[i], generation);
     if (!refusal) {
@@ -289,8 +290,9 @@ std::vector<int> EngineRuntime::SetRanks(ProcessSet set) const {
 }
 
 std::vector<ProcessSet> EngineRuntime::Sets() const {
+  const ProcessSets sets = CurrentSets();
   std::vector<ProcessSet> ids;
-  for (const auto& [id, set] : CurrentSets().all()) {
+  for (const auto& [id, set] : sets.all()) {
     ids.push_back({id});
   }
   return ids;
@@ -312,8 +314,10 @@ void EngineRuntime::CheckFirstSets(const std::vector<std::vector<int>>& wanted) 
     std::sort(ranks.begin(), ranks.end());
     const ProcessSets::Set* found = sets.Find(static_cast<int32_t>(i + 1));
     if (found == nullptr || found->ranks != ranks) {
-      throw Error("process set " + std::to_string(i + 1) + " " + ToString(Shape(ranks.begin(), ranks.end())) +
-                  " given to init() is no set of ranks of this world, or not the same as on rank 0");
+      throw Error(
+          "process set " + std::to_string(i + 1) + " " +
+          ToString(Shape(ranks.begin(), ranks.end())) +
+          " given to init() is no set of ranks of this world, or not the same as on rank 0");
     }
   }
 }

@@ -57,7 +57,9 @@ class EngineRuntime final : public Runtime, public OperationHelper {
  private:
   enum class Phase : uint8_t { kNew, kRunning, kEnded };
 
-  void HelpComplete(const Operation& operation) override { engine_.HelpComplete(operation); }
+  void HelpComplete(const Operation& operation, uint64_t generation) override {
+    engine_.HelpComplete(operation, Generation{generation});
+  }
   void Adopt(const Place& place) MUSTER_REQUIRES(bulletin_.mutex);
   std::string UnnamedName(OpKind kind);
   Handle SubmitNamed(std::vector<Submission> submissions, bool reusable);

@@ -38,7 +38,7 @@ void Operation::RunCallbacks() {
 // is revoked, and ends the process if it cannot.
 void Operation::Wait() {
   if (!complete() && helper_ != nullptr) {
-    helper_->HelpComplete(*this);
+    helper_->HelpComplete(*this, generation_);
   }
   const MutexLock lock(mutex_);
   while (!complete()) {

@@ -22,7 +22,8 @@ class OperationHelper {
  public:
   virtual ~OperationHelper() = default;
   /// Returns when the operation is complete, or when somebody else is at this work already.
-  virtual void HelpComplete(const Operation& operation) = 0;
+  /// `generation`: the operation's own.
+  virtual void HelpComplete(const Operation& operation, uint64_t generation) = 0;
 };
 
 struct Operation {
@@ -30,8 +31,8 @@ struct Operation {
   using Callback = std::function<void(std::exception_ptr)>;
 
   /// Complete once `parts` parts are. `helper` outlives the operation's completion; may be null.
-  explicit Operation(size_t parts = 1, OperationHelper* helper = nullptr)
-      : parts_(parts), helper_(helper) {}
+  explicit Operation(size_t parts = 1, OperationHelper* helper = nullptr, uint64_t generation = 0)
+      : parts_(parts), helper_(helper), generation_(generation) {}
 
   /// Completes a part: with an error, or with what the operation gives as a number (an agreement's
   /// vote, the last rank of a join, the id of a set). The first error is the operation's. With the
@@ -58,6 +59,7 @@ struct Operation {
   std::exception_ptr error_ MUSTER_GUARDED_BY(mutex_);
   std::vector<Callback> callbacks_ MUSTER_GUARDED_BY(mutex_);
   OperationHelper* const helper_;
+  const uint64_t generation_;
 };
 
 /// How the runtime gets from a Handle to its operation.

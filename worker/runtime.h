@@ -26,10 +26,10 @@ struct Submission {
   OpKind kind = OpKind::kBarrier;
   std::string name;  // Empty: the runtime names it after the count of calls of this kind.
   Tensor in;
-  Tensor out;         // Allreduce and broadcast (in place: same data as `in`).
-  Allocate allocate;  // Allgather, alltoall, reducescatter.
-  int root = 0;       // Broadcast: of the world. RemoveSet: the set.
-  std::vector<int64_t> splits;                      // Alltoall. Empty: equal parts.
+  Tensor out;                   // Allreduce and broadcast (in place: same data as `in`).
+  Allocate allocate;            // Allgather, alltoall, reducescatter.
+  int root = 0;                 // Broadcast: of the world. RemoveSet: the set.
+  std::vector<int64_t> splits;  // Alltoall. Empty: equal parts.
   std::vector<int64_t>* received_splits = nullptr;  // Alltoall; may be null.
   std::vector<int32_t> ranks;                       // AddSet.
   GroupKey group;

@@ -46,8 +46,8 @@ Session::Session(Loop& loop,
       segment_(std::move(world.segment)),
       bell_(segment_ ? segment_->bell(place.local_rank) : own_bell_),
       follower_(rank_, world.sets) {
-  WorldBackend made = MakeWorldBackend(
-      place, world.backend, world.hosts, segment_, std::move(world.data));
+  WorldBackend made =
+      MakeWorldBackend(place, world.backend, world.hosts, segment_, std::move(world.data));
   backend_ = std::move(made.backend);
   backend_name_ = made.name;
   const MutexLock lock(mutex_);
@@ -72,11 +72,13 @@ void Session::Start() {
     callbacks.on_frame = [this, rank](std::string_view frame) {
       const MutexLock lock(mutex_);
       OnFrame(rank, frame);
+      EnsureDriver();
     };
     callbacks.on_broken = [this, rank](const std::string& reason) {
       const MutexLock lock(mutex_);
       closed_.insert(rank);
       OnLinkBroken(rank, reason);
+      EnsureDriver();
     };
     links_[rank]->Start(std::move(callbacks));
   }
@@ -99,8 +101,8 @@ void Session::Submit(std::span<const std::shared_ptr<Call>> calls) {
     SendRequests(std::move(requests), call_coordinator);
   }
   // Somebody who waits drives. Otherwise it is the executor, which sleeps as long as it can.
-  if (!blocking && driver_ == Driver::kNone && HasWork()) {
-    ScheduleExecutor();
+  if (!blocking) {
+    EnsureDriver();
   }
 }
 
@@ -144,13 +146,13 @@ void Session::SendRequests(Requests message, bool call) {
     }
     return;
   }
-  for (const std::string& frame :
-       EncodeRequests(message.requests, ControlLink::kFrameBytesMax)) {
+  for (const std::string& frame : EncodeRequests(message.requests, ControlLink::kFrameBytesMax)) {
     SendTo(0, frame, call);
   }
 }
 
-// After a join that ended with HostsUpdated the call is complete, and the rank goes on being joined.
+// After a join that ended with HostsUpdated the call is complete, and the rank goes on being
+// joined.
 std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
   const auto it = calls_.find(ticket);
   if (it == calls_.end()) {
@@ -159,16 +161,19 @@ std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
   std::shared_ptr<Call> call = std::move(it->second);
   calls_.erase(it);
   agreements_ -= call->submission().kind == OpKind::kAgreement ? 1 : 0;
+  agreement_awaited_ = agreement_awaited_ && agreements_ > 0;
   return call;
 }
 
 void Session::Finish(const std::shared_ptr<Call>& call, std::exception_ptr error, int64_t value) {
-  if (!call->Complete(std::move(error), value)) {
+  const bool has_callbacks = call->Complete(std::move(error), value);
+  Notify();  // It may be what the driver sleeps for, and it was the loop's thread that learned of
+             // it.
+  if (!has_callbacks) {
     return;
   }
   if (driver_ == Driver::kExecutor) {
     callbacks_due_.push_back(call);
-    Notify();
   } else {
     executor_.Post([call] { call->RunCallbacks(); });
   }
@@ -285,7 +290,7 @@ struct Session::EntryVisitor {
 };
 
 void Session::Apply(const LogEntry& entry) {
-  if (end_) {
+  if (end_ || log_broken_) {
     return;
   }
   if (const auto* finished = std::get_if<MemberFinished>(&entry)) {
@@ -309,8 +314,8 @@ void Session::Apply(const LogEntry& entry) {
   std::visit(EntryVisitor{*this, step.value()}, entry);
 }
 
-// The world is going to change, and what this rank holds is stale: its join ends here, while it goes
-// on taking part with zeros.
+// The world is going to change, and what this rank holds is stale: its join ends here, while it
+// goes on taking part with zeros.
 void Session::OnAgreedWhileJoined(bool vote) {
   ++joined_agreements_;
   if (!vote) {
@@ -356,18 +361,18 @@ void Session::Execute(const worker::Execute& entry, const FollowStep& step) {
       job.items.push_back({std::move(call), {}, item.dims});
     }
   }
+  if (backend_error_) {
+    return FinishJob(job, backend_error_);
+  }
   jobs_.push_back(std::move(job));
   Notify();
-  if (driver_ == Driver::kNone) {
-    // Unless somebody comes to wait for it first.
-    ScheduleExecutor();
-  }
 }
 
 void Session::Tick() {
   CheckFlushed();
   const MutexLock lock(mutex_);
   Progress();
+  EnsureDriver();
   if (!coordinates() || end_) {
     return;
   }
@@ -405,9 +410,7 @@ void Session::Leave(bool done) {
   }
   CheckLeft();
   // Nobody waits in a call any more, and the log has to be followed to its end.
-  if (driver_ == Driver::kNone && HasWork()) {
-    ScheduleExecutor();
-  }
+  EnsureDriver();
 }
 
 void Session::StopCoordinating() {
@@ -428,7 +431,8 @@ void Session::CheckLeft() {
   }
   // Finished, and what was logged before is done.
   const bool drained = finished_.contains(rank_) && jobs_.empty() && !running_;
-  bool left = drained || closed_.contains(0);
+  const bool idle = jobs_.empty() && !running_;
+  bool left = drained || (closed_.contains(0) && (idle || backend_failed_));
   if (coordinates()) {
     const bool flushed = outbox_.empty() && sockets_flushed_ && (!rings_ || rings_->flushed());
     left = drained && ((sequencer_->AllOthersFinished(rank_) && flushed) || stop_coordinating_);
@@ -439,10 +443,15 @@ void Session::CheckLeft() {
   }
 }
 
-void Session::PostDrained() {
-  if (on_drained_) {
-    loop_.Post(std::exchange(on_drained_, nullptr));
+void Session::FinishEverything() {
+  FinishAll(end_);
+  for (const Job& job : std::exchange(jobs_, {})) {
+    FinishJob(job, end_);
   }
+  for (const auto& call : std::exchange(failed_, {})) {
+    Finish(call, end_);
+  }
+  loop_.Post(std::exchange(on_drained_, nullptr));
 }
 
 void Session::End(std::exception_ptr error, std::function<void()> on_drained) {
@@ -455,21 +464,10 @@ void Session::End(std::exception_ptr error, std::function<void()> on_drained) {
   MUSTER_CHECK(!end_, "a session ends once");
   end_ = std::move(error);
   ended_.store(true, std::memory_order_release);
-  backend_->Abort();
-  FinishAll(end_);
-  for (const Job& job : std::exchange(jobs_, {})) {
-    for (const JobItem& item : job.items) {
-      if (item.call) {
-        Finish(item.call, end_);
-      }
-    }
-  }
-  for (const auto& call : std::exchange(failed_, {})) {
-    Finish(call, end_);
-  }
   on_drained_ = std::move(on_drained);
+  backend_->Abort();
   if (!running_) {
-    PostDrained();
+    FinishEverything();
   }
   Notify();
 }

@@ -80,8 +80,9 @@ class Session : public std::enable_shared_from_this<Session> {
   /// rank 0 then goes on coordinating until the others have finished or StopCoordinating.
   void Leave(bool done);
   void StopCoordinating();
-  /// Everything pending completes with `error`, in milliseconds: what is being executed as soon as
-  /// the backend lets go. Then `on_drained` is called, on the loop.
+  /// Everything pending completes with `error`, in milliseconds: as soon as the backend lets go of
+  /// what is being executed, for whoever gets the error may free or restore any memory. Then
+  /// `on_drained` is called, on the loop.
   void End(std::exception_ptr error, std::function<void()> on_drained);
 
   // ---- from any thread
@@ -89,7 +90,8 @@ class Session : public std::enable_shared_from_this<Session> {
   /// In this order, and nothing between them.
   void Submit(std::span<const std::shared_ptr<Call>> calls);
   /// Drives until the operation is complete; returns at once if somebody else drives.
-  void HelpComplete(const Operation& operation);
+  /// Like everything that drives, it must not throw half way: nobody would drive any more.
+  void HelpComplete(const Operation& operation) noexcept;
   ProcessSets sets() const;
   /// Agreements that passed while this rank was joined.
   uint64_t joined_agreements() const;
@@ -106,16 +108,18 @@ class Session : public std::enable_shared_from_this<Session> {
   bool coordinates() const { return rank_ == 0; }
 
   // Driving (session_drive.cc).
-  void DriveOnExecutor();
-  void Drive(const std::function<bool()>& done, bool on_executor);
+  void DriveOnExecutor() noexcept;
+  void Drive(const std::function<bool()>& done, bool on_executor) noexcept;
   bool BeginDriving(Driver driver) MUSTER_REQUIRES(mutex_);
-  void StopDriving();
-  void ScheduleExecutor() MUSTER_REQUIRES(mutex_);
+  void StopDriving() noexcept;
+  /// If there is work that nobody may come to wait for, the executor drives.
+  void EnsureDriver() MUSTER_REQUIRES(mutex_);
   /// Something has come up that a driver may be waiting for.
   void Notify();
   bool HasInput() const;
   void Run(const Job& job);
   void OnExecutionFailed(const Job& job, const Status& status) MUSTER_REQUIRES(mutex_);
+  void FinishJob(const Job& job, const std::exception_ptr& error) MUSTER_REQUIRES(mutex_);
   bool HasWork() const MUSTER_REQUIRES(mutex_);
   std::vector<std::shared_ptr<Call>> TakeCallbacks() MUSTER_REQUIRES(mutex_);
 
@@ -153,7 +157,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnSelfFinished() MUSTER_REQUIRES(mutex_);
   void CheckLeft() MUSTER_REQUIRES(mutex_);
   void ReportBroken(BrokenReport report) MUSTER_REQUIRES(mutex_);
-  void PostDrained() MUSTER_REQUIRES(mutex_);
+  /// With End, once nobody is in the backend.
+  void FinishEverything() MUSTER_REQUIRES(mutex_);
 
   Loop& loop_;
   Executor& executor_;
@@ -194,6 +199,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Of these, agreements: they need no driver of their own, for whoever waits for something next
   // takes them along.
   size_t agreements_ MUSTER_GUARDED_BY(mutex_) = 0;
+  bool agreement_awaited_ MUSTER_GUARDED_BY(mutex_) = false;  // Somebody may sleep for one.
   Ticket next_ticket_ MUSTER_GUARDED_BY(mutex_) = 1;
   std::deque<Job> jobs_ MUSTER_GUARDED_BY(mutex_);  // In the log, not yet begun.
   bool running_ MUSTER_GUARDED_BY(mutex_) = false;  // The driver is in the backend.
@@ -201,14 +207,19 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<int32_t, std::shared_ptr<const Group>> groups_ MUSTER_GUARDED_BY(mutex_);
   // Complete; their callbacks belong on the executor's thread, which drives.
   std::vector<std::shared_ptr<Call>> callbacks_due_ MUSTER_GUARDED_BY(mutex_);
-  // On a broken backend, until the verdict.
-  std::vector<std::shared_ptr<Call>> failed_ MUSTER_GUARDED_BY(mutex_);
+  // An error has ended the backend: no job is begun any more. Peers would take it for a sign that
+  // what failed here has been done.
+  bool backend_failed_ MUSTER_GUARDED_BY(mutex_) = false;
+  // What jobs meet after that, if it is known before the launcher's verdict.
+  std::exception_ptr backend_error_ MUSTER_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Call>> failed_ MUSTER_GUARDED_BY(mutex_);  // Until the verdict.
   uint64_t joined_agreements_ MUSTER_GUARDED_BY(mutex_) = 0;
 
   std::set<uint32_t> reported_ MUSTER_GUARDED_BY(mutex_);  // Suspects that the launcher knows of.
   std::set<uint32_t> finished_ MUSTER_GUARDED_BY(mutex_);  // Shut down after Done.
   std::set<uint32_t> departed_ MUSTER_GUARDED_BY(mutex_);  // Said Bye without Done.
   std::set<uint32_t> closed_ MUSTER_GUARDED_BY(mutex_);    // Their sockets are.
+  bool log_broken_ MUSTER_GUARDED_BY(mutex_) = false;      // Rank 0 broke the rules.
   std::exception_ptr end_ MUSTER_GUARDED_BY(mutex_);       // Set by End.
   std::atomic<bool> ended_{false};
   std::function<void()> on_drained_ MUSTER_GUARDED_BY(mutex_);

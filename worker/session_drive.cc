@@ -21,8 +21,13 @@ constexpr std::chrono::seconds kLookPeriod{10};
 
 // Operations that are under way, or a log that has to be followed for another reason.
 bool Session::HasWork() const {
-  return !end_ && (calls_.size() > agreements_ || !jobs_.empty() || follower_.joined() || (leaving_ && !left_) ||
-                   !callbacks_due_.empty());
+  if (end_) {
+    return false;
+  }
+  const bool has_calls = calls_.size() > agreements_ || (agreements_ > 0 && agreement_awaited_);
+  const bool has_jobs = !jobs_.empty() && !backend_failed_;
+  return has_calls || has_jobs || follower_.joined() || (leaving_ && !left_) ||
+         !callbacks_due_.empty();
 }
 
 bool Session::BeginDriving(Driver driver) {
@@ -35,7 +40,7 @@ bool Session::BeginDriving(Driver driver) {
 }
 
 // What came in between the last look and the leaving of the bell was not called for.
-void Session::StopDriving() {
+void Session::StopDriving() noexcept {
   const MutexLock lock(mutex_);
   driver_ = Driver::kNone;
   bell_.Leave();
@@ -43,19 +48,17 @@ void Session::StopDriving() {
   for (const auto& call : TakeCallbacks()) {
     executor_.Post([call] { call->RunCallbacks(); });
   }
-  if (HasWork()) {
-    ScheduleExecutor();
-  }
+  EnsureDriver();
 }
 
-void Session::ScheduleExecutor() {
-  if (!std::exchange(executor_scheduled_, true)) {
+void Session::EnsureDriver() {
+  if (driver_ == Driver::kNone && HasWork() && !std::exchange(executor_scheduled_, true)) {
     // Shared: the session must be there when the executor comes to it.
     executor_.Post([self = shared_from_this()] { self->DriveOnExecutor(); });
   }
 }
 
-void Session::DriveOnExecutor() {
+void Session::DriveOnExecutor() noexcept {
   {
     const MutexLock lock(mutex_);
     executor_scheduled_ = false;
@@ -67,15 +70,21 @@ void Session::DriveOnExecutor() {
   StopDriving();
 }
 
-void Session::HelpComplete(const Operation& operation) {
+void Session::HelpComplete(const Operation& operation) noexcept {
   {
     const MutexLock lock(mutex_);
-    if (operation.complete() || !BeginDriving(Driver::kUser)) {
+    if (operation.complete() || end_) {
       return;
     }
-    if (agreements_ > 0 && !coordinates() && !end_) {
+    if (agreements_ > 0) {
       // It may be an agreement that is waited for, and rank 0 may be computing.
-      SendTo(0, Encode(Poke{}), true);
+      agreement_awaited_ = true;
+      if (!coordinates()) {
+        SendTo(0, Encode(Poke{}), true);
+      }
+    }
+    if (!BeginDriving(Driver::kUser)) {
+      return;
     }
   }
   Drive([&operation] { return operation.complete(); }, false);
@@ -96,7 +105,7 @@ std::vector<std::shared_ptr<Call>> Session::TakeCallbacks() {
   return std::exchange(callbacks_due_, {});
 }
 
-void Session::Drive(const std::function<bool()>& done, bool on_executor) {
+void Session::Drive(const std::function<bool()>& done, bool on_executor) noexcept {
   while (!done()) {
     std::optional<Job> job;
     std::vector<std::shared_ptr<Call>> callbacks;
@@ -105,13 +114,14 @@ void Session::Drive(const std::function<bool()>& done, bool on_executor) {
       const MutexLock lock(mutex_);
       news_seen_.store(news_.load(std::memory_order_acquire), std::memory_order_relaxed);
       Progress();
-      if (!jobs_.empty()) {
+      if (on_executor) {
+        callbacks = TakeCallbacks();
+      }
+      // Peers wait in a job that has begun: no callback comes between.
+      if (callbacks.empty() && !jobs_.empty() && !backend_failed_) {
         job = std::move(jobs_.front());
         jobs_.pop_front();
         running_ = true;
-      }
-      if (on_executor) {
-        callbacks = TakeCallbacks();
       }
       idle = !job && callbacks.empty() && (end_ || (on_executor && !HasWork()));
     }
@@ -146,42 +156,48 @@ void Session::Run(const Job& job) {
     OnExecutionFailed(job, outcome.status);
   }
   if (end_) {
-    PostDrained();
-    return;
+    return FinishEverything();
   }
   PublishIfDue();
   CheckLeft();
 }
 
+void Session::FinishJob(const Job& job, const std::exception_ptr& error) {
+  for (const JobItem& item : job.items) {
+    if (item.call) {
+      Finish(item.call, error);
+    }
+  }
+}
+
 // The memory is free, but what it means is not known yet: whether a peer died, a link broke, or the
 // generation was revoked is the launcher's to say.
 void Session::OnExecutionFailed(const Job& job, const Status& status) {
+  backend_failed_ = true;
+  if (end_) {
+    return FinishJob(job, end_);
+  }
   BrokenReport report;
   bool all_finished = true;
   for (const int rank : backend_->suspects()) {
     report.suspects.push_back(static_cast<uint32_t>(rank));
     all_finished = all_finished && finished_.contains(static_cast<uint32_t>(rank));
   }
-  std::exception_ptr error = end_;
-  if (!error && !report.suspects.empty() && all_finished) {
-    error = std::make_exception_ptr(WorkersFinished("the operation needs " +
-                                                    RankList(report.suspects) +
-                                                    ", finished and shut down"));
+  if (!report.suspects.empty() && all_finished) {
+    backend_error_ = std::make_exception_ptr(WorkersFinished(
+        "the operation needs " + RankList(report.suspects) + ", finished and shut down"));
+    FinishJob(job, backend_error_);
+    for (const Job& waiting : std::exchange(jobs_, {})) {
+      FinishJob(waiting, backend_error_);
+    }
+    return;
   }
   std::string name = "an operation";
   for (const JobItem& item : job.items) {
-    if (!item.call) {
-      continue;
-    }
-    name = Quoted(item.call->submission().name);
-    if (error) {
-      Finish(item.call, error);
-    } else {
+    if (item.call) {
+      name = Quoted(item.call->submission().name);
       failed_.push_back(item.call);
     }
-  }
-  if (error) {
-    return;
   }
   if (report.suspects.empty()) {
     report.suspects.push_back(rank_);  // The fault is here.
@@ -259,7 +275,12 @@ void Session::OnBye(uint32_t rank, const Bye& message) {
 
 // Its socket may be closed by the loop's thread only; nothing more is heard of it meanwhile.
 void Session::Reject(uint32_t rank, const std::string& reason) {
+  MUSTER_CHECK(rank != rank_, reason);  // The log is this rank's own.
   loop_.Post([self = shared_from_this(), rank] { self->links_[rank]->Close(); });
+  if (rings_ && rings_->Reaches(MemberOf(rank))) {
+    rings_->Close(MemberOf(rank));
+  }
+  log_broken_ = log_broken_ || rank == 0;
   closed_.insert(rank);
   OnLinkBroken(rank, reason);
 }
@@ -267,6 +288,9 @@ void Session::Reject(uint32_t rank, const std::string& reason) {
 // What it said before it closed its socket may still lie in the ring.
 void Session::OnLinkBroken(uint32_t rank, const std::string& reason) {
   Progress();
+  if (!coordinates() && finished_.contains(rank)) {
+    FinishAll(std::make_exception_ptr(WorkersFinished("rank 0 has finished and shut down")));
+  }
   if (end_ || finished_.contains(rank) || departed_.contains(rank)) {
     CheckLeft();
     return;
@@ -285,9 +309,8 @@ void Session::ReportBroken(BrokenReport report) {
     return departed_.contains(rank) || !reported_.insert(rank).second;
   });
   if (!report.suspects.empty() && !end_) {
-    loop_.Post([on_broken = callbacks_.on_broken, report = std::move(report)] {
-      on_broken(report);
-    });
+    loop_.Post(
+        [on_broken = callbacks_.on_broken, report = std::move(report)] { on_broken(report); });
   }
 }
 
@@ -296,6 +319,10 @@ void Session::SendTo(uint32_t rank, std::string_view frame, bool call) {
     if (rings_->Send(MemberOf(rank), frame, call)) {
       SendOnSocket(rank, Encode(Poke{}));
     }
+    if (rings_->queued_bytes(MemberOf(rank)) > ControlLink::kQueuedBytesMax &&
+        !closed_.contains(rank)) {
+      Reject(rank, "it does not read what it is sent");
+    }
   } else {
     SendOnSocket(rank, std::string(frame));
   }
@@ -303,6 +330,7 @@ void Session::SendTo(uint32_t rank, std::string_view frame, bool call) {
 
 void Session::SendOnSocket(uint32_t rank, std::string frame) {
   outbox_.emplace_back(rank, std::move(frame));
+  sockets_flushed_ = false;
   if (!std::exchange(flush_posted_, true)) {
     loop_.Post([self = shared_from_this()] { self->FlushOutbox(); });
   }

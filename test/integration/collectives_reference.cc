@@ -106,6 +106,13 @@ Wide LoadInteger(DType dtype, const void* from) {
   return Wrap(dtype, static_cast<Wide>(bits));
 }
 
+// What becomes of a value in the type: infinity, if it is too large.
+Real Rounded(DType dtype, Real value) {
+  uint64_t stored = 0;
+  StoreFloat(dtype, value, &stored);
+  return LoadFloat(dtype, &stored);
+}
+
 // One element of one rank.
 class Generator {
  public:
@@ -133,9 +140,7 @@ class Generator {
     const Real unit = static_cast<Real>(chance >> 11) * 0x1p-53L;
     const Real value =
         source_.op == Op::kProduct ? (chance & 1 ? -0.5L : 0.5L) - unit : (unit - 0.5L) * 2000;
-    uint64_t rounded = 0;  // To what the type can hold.
-    StoreFloat(source_.dtype, value, &rounded);
-    return LoadFloat(source_.dtype, &rounded);
+    return Rounded(source_.dtype, value);
   }
 
  private:
@@ -203,7 +208,8 @@ Interval ReduceFloat(const Expectation& expected, int64_t index) {
   const bool scales_exactly =
       IsPowerOfTwo(expected.prescale) && IsPowerOfTwo(expected.postscale) && !averages;
   if (scales_exactly && (small || !(sums || source.op == Op::kProduct))) {
-    return {result, result, result};
+    const Real rounded = Rounded(dtype, result);
+    return {rounded, rounded, rounded};
   }
   const Real accumulated = std::min(Epsilon(dtype), Epsilon(DType::kF32));
   const Real terms = static_cast<Real>(2 * expected.ranks.size() + 4);
@@ -212,7 +218,7 @@ Interval ReduceFloat(const Expectation& expected, int64_t index) {
   const Real tiny = std::ldexp(static_cast<Real>(1), layout.exponent_min - layout.mantissa_bits);
   const Real slack =
       terms * accumulated * scale + 1.01L * Epsilon(dtype) * std::fabs(result) + tiny;
-  return {result - slack, result + slack, result};
+  return {Rounded(dtype, result - slack), Rounded(dtype, result + slack), result};
 }
 
 // An average is divided exactly, truncating toward zero; factors are applied in double, so that a

@@ -148,6 +148,21 @@ TEST_CASE("reference judges floats within their roundings and not beyond") {
                         [](float a, float b) { return a * b; });
 }
 
+TEST_CASE("reference expects infinity where a result is too large for its type") {
+  const Source source{DType::kF16, Op::kSum, Values::kExact, 13};
+  const Expectation expected{source, {0}, 1, 1, 100000};
+  const std::vector<uint16_t> values = Elements<uint16_t>(source, 0, 100);
+  std::vector<uint16_t> right(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    right[i] = Stored(DType::kF16, LoadFloat(DType::kF16, &values[i]) * 100000);
+  }
+  CHECK_FALSE(CompareReduced(expected, 0, 100, right.data(), 1000));
+  for (uint16_t& value : right) {
+    value = (value & 0x7FFF) == 0x7C00 ? value - 1 : value;
+  }
+  CHECK(CompareReduced(expected, 0, 100, right.data(), 1000));
+}
+
 TEST_CASE("reference looks at both ends of what it samples") {
   const Source source{DType::kF32, Op::kSum, Values::kExact, 9};
   const Expectation expected{source, {0}, 1, 1, 1};

@@ -175,7 +175,8 @@ class Job:
         self.killed = []
         self.set_hosts(hosts)
         self.script = script or self.write_script('cat "$HOSTS"')
-        self.argv = self._argv(np, min_np, max_np, args, command or [program], elastic)
+        self.argv = self._argv(np, min_np, max_np, args, [program] if command is None else command,
+                               elastic)
         for name, value in (worker or {}).items():
             self.argv += ["--" + name.replace("_", "-"),
                           str(value).replace("{folder}", self.folder)]

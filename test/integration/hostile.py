@@ -124,10 +124,13 @@ def unix_paths(pids):
 
 
 def descriptor_count(pid):
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        return 0
+    """Without those of shared segments: an agent makes its spare some time after a world formed."""
+    count = 0
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                count += "muster-segment" not in os.readlink(f"/proc/{pid}/fd/{fd}")
+    return count
 
 
 def resident_mb(pid):

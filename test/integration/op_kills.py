@@ -76,19 +76,22 @@ class OpKills(collectives.CollectivesTest):
         job = self.start()
         self.audited = {}
         times, last = [], []
+        killed_in = 0
         # For half of the time one process is spared, so that it lives through many resets; then
         # anybody may be killed, rank 0 too.
         spared = job.pid_of_rank(1)
         for index in range(settings.kills):
             if index == settings.kills // 2:
                 spared = None
-            job.wait_size(settings.workers)
+            # Not the world of the last kill, which is of the same size until the next one has formed.
+            job.wait_size(settings.workers, after_generation=killed_in)
             self.audit(job, index)
+            killed_in = job.generation()
             took = self.kill_one(job, chance, spared, index)
             times += took
             last.append(max(took))
             self.trim(job)
-        job.wait_size(settings.workers)
+        job.wait_size(settings.workers, after_generation=killed_in)
         self.audit(job, settings.kills)
         lives = max(reset - first for first, reset in self.lives().values())
         job.let_go()

@@ -19,8 +19,9 @@ class WrongCalls(collectives.CollectivesTest):
         job = self.check(3, "mismatches")
         self.assert_no_reset(job)
         for event in job.logged("refused", rank=0):
-            # The odd one is rank 2, unless all are wrong.
-            self.assertRegex(event.message, r"rank", f"{event}\n{job.report()}")
+            self.assertIn("'odd.", event.message, f"{event}\n{job.report()}")
+            if "differ" in event.message:  # Else all ranks are wrong, and alike.
+                self.assertRegex(event.message, r"rank", f"{event}\n{job.report()}")
 
     def test_case_90_mismatches_on_two_hosts(self):
         self.assert_no_reset(self.check(3, "mismatches", hosts="localhost:2,127.0.0.1:1"))
@@ -239,7 +240,9 @@ class Stalls(collectives.CollectivesTest):
         lost = job.events("lost")
         self.assertEqual(len(lost), 2, job.report())
         self.assertGreater(min(e.t for e in lost) - late.t, 2.5, job.report())
-        self.assertEqual(len(job.events("reaped", pid=late.pid, code=137)), 1, job.report())
+        # Only the one that was late has been killed.
+        self.assertEqual([e.code for e in job.events("reaped") if e.code != 0], [137],
+                         job.report())
         self.assertEqual({e.size for e in job.events("world", generation=job.generation())}, {2})
 
     def test_case_115_missing_ranks_are_sorted_and_short(self):
@@ -313,7 +316,7 @@ class IdleAndAffinity(collectives.CollectivesTest):
         self.assertLess(median, 0.005, job.report())
 
     def check_affinity(self, cores, expected):
-        job, events = self.idle(2, args=["--thread-affinity", cores] if cores else [])
+        job, events = self.idle(2, args=[f"--thread-affinity={cores}"] if cores else [])
         free = allowed_cores(os.getpid(), os.getpid())
         for event, core in zip(events, expected or [free, free]):
             names = threads_of(event.pid)

@@ -11,7 +11,7 @@ namespace muster::kernels {
 namespace {
 
 TEST_CASE("levels: the baseline runs everywhere, and a level that does not is refused") {
-  CHECK(KernelsOf(Level::kBaseline) == &kBaselineKernels);
+  CHECK(KernelsOf(Level::kBaseline) == &BaselineKernels());
   const LevelKernels* best = nullptr;
   for (const Level level : kLevels) {
     const LevelKernels* kernels = KernelsOf(level);

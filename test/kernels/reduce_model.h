@@ -22,15 +22,13 @@ namespace muster::kernels::test {
 
 __extension__ typedef __int128 Int128;
 
-struct Half {
-  uint16_t bits;
+template <class Bits, int kKind>
+struct Pattern {
+  Bits bits;
 };
-struct BFloat {
-  uint16_t bits;
-};
-struct Byte {  // A bool, in whatever byte.
-  uint8_t bits;
-};
+using Half = Pattern<uint16_t, 0>;
+using BFloat = Pattern<uint16_t, 1>;
+using Byte = Pattern<uint8_t, 2>;  // A bool, in whatever byte.
 
 inline float Load(Half value) {
   return FloatFromF16(value.bits);
@@ -189,20 +187,16 @@ bool Same(T a, T b) {
 
 using Random = std::mt19937_64;
 
-/// Of any magnitude and any special value for integers and floats.
+/// Of any magnitude and any special value: random bits.
 template <class T>
 T AnyValue(Random& random) {
   const uint64_t bits = random();
-  if constexpr (std::is_integral_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat>) {
-    return std::bit_cast<T>(
-        static_cast<std::make_unsigned_t<std::conditional_t<std::is_integral_v<T>, T, uint16_t>>>(
-            bits));
-  } else if constexpr (std::is_same_v<T, Byte>) {
+  if constexpr (std::is_same_v<T, Byte>) {
     return {static_cast<uint8_t>(bits % 3 == 0 ? 0 : bits >> 8)};
-  } else if constexpr (std::is_same_v<T, float>) {
-    return std::bit_cast<float>(static_cast<uint32_t>(bits));
   } else {
-    return std::bit_cast<double>(bits);
+    T value;
+    std::memcpy(&value, &bits, sizeof(T));
+    return value;
   }
 }
 
@@ -248,7 +242,6 @@ class Buffer {
  private:
   static constexpr size_t kGuard = 64;
   static constexpr uint8_t kMark = 0xA5;
-
   size_t count_;
   size_t start_;
   std::vector<uint8_t> bytes_;

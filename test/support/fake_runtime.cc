@@ -48,6 +48,13 @@ void Spread(const std::map<int, const Submission*>& parts) {
   }
 }
 
+// There is no executor here: callbacks run at once.
+void End(Operation& operation, std::exception_ptr error, int64_t value = 0) {
+  if (operation.Complete(std::move(error), value)) {
+    operation.RunCallbacks();
+  }
+}
+
 void SumDoubles(const std::map<int, const Submission*>& parts) {
   const size_t count = Bytes(parts.begin()->second->in) / sizeof(double);
   std::vector<double> sum(count, 0.0);
@@ -212,7 +219,7 @@ void FakeJob::Lose(int id) {
 void FakeJob::Revoke(const std::string& reason) {
   for (auto& [name, meeting] : std::exchange(meetings_, {})) {
     for (auto& [rank, part] : meeting.parts) {
-      part.operation->Complete(std::make_exception_ptr(WorkersLost(reason)));
+      End(*part.operation, std::make_exception_ptr(WorkersLost(reason)));
     }
   }
   reason_ = reason;
@@ -319,7 +326,7 @@ Handle FakeJob::Submit(FakeRuntime& runtime, Submission submission) {
   }
   auto operation = std::make_shared<Operation>();
   if (runtime.place_.generation.value != generation_) {
-    operation->Complete(std::make_exception_ptr(WorkersLost(reason_)));
+    End(*operation, std::make_exception_ptr(WorkersLost(reason_)));
     return Handle(operation);
   }
   const std::string name =
@@ -357,9 +364,11 @@ void FakeJob::Complete(Meeting meeting) {
     case OpKind::kBarrier:
     case OpKind::kAgreement:
       break;
+    default:
+      MUSTER_CHECK(false, "the fake does not know this operation");
   }
   for (auto& [rank, part] : meeting.parts) {
-    part.operation->Complete(nullptr, vote);
+    End(*part.operation, nullptr, vote ? 1 : 0);
   }
 }
 

@@ -72,7 +72,8 @@ TEST_CASE("api tells a wrong call by InvalidCollective and goes on") {
   CHECK_THROWS_AS(allreduce(four, {data.data(), DType::kI32, {4}}), InvalidCollective);
   CHECK_THROWS_AS(allreduce({nullptr, kF32, {4}}, four), InvalidCollective);
   CHECK_THROWS_AS(allreduce({data.data(), kF32, {-1}}, four), InvalidCollective);
-  CHECK_THROWS_AS(allreduce(four, four, {.op = Op::kAdasum}), InvalidCollective);
+  CHECK_THROWS_AS(allreduce(four, four, {.op = Op::kAdasum, .prescale = 2}), InvalidCollective);
+  CHECK_NOTHROW(allreduce(four, four, {.op = Op::kAdasum}));
   CHECK_THROWS_AS(allreduce(four, four, {.set = {7}}), InvalidCollective);
   CHECK_THROWS_AS(broadcast(four, 1), InvalidCollective);
   CHECK_THROWS_AS(allgather(four, nullptr), InvalidCollective);

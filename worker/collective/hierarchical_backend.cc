@@ -108,7 +108,9 @@ class HierarchicalBackend::Steps {
         between_(inside_) {}
 
   const Layout& layout() const { return layout_; }
-  OpContext Inside() { return {layout_.local, inside_++, deadline_}; }
+  // Later than between hosts: who waits for its leader must not blame it for another host's silence
+  // before the leader itself can say whose it is.
+  OpContext Inside() { return {layout_.local, inside_++, deadline_ + std::chrono::seconds(1)}; }
   OpContext Between(const Group& group) { return {group, between_++, deadline_}; }
   OpContext BetweenLeaders() { return Between(layout_.leaders); }
 

@@ -7,13 +7,19 @@
 namespace muster::worker {
 namespace {
 
-// What two members exchange at a time: large enough for few calls of the kernel, and small enough
-// that it is still in the cache when it is reduced.
-constexpr size_t kChunkBytes = 128u << 10;
+// What two members exchange at a time: large chunks save calls of the kernel and wakeups, but what
+// all members send at a time bounds the memory.
+constexpr size_t kChunkBytesMax = 1u << 20;
+constexpr size_t kChunkBytesMin = 128u << 10;
+constexpr size_t kSegmentBytes = 4u << 20;
 // Up to here every member sends everything to every other: more bytes, but one step instead of two.
 constexpr size_t kExchangeBytesMax = 4u << 10;
 // Of a conversion in between.
 constexpr size_t kBlockBytes = 16u << 10;
+
+size_t ChunkBytes(int members) {
+  return std::clamp(kSegmentBytes / static_cast<size_t>(members), kChunkBytesMin, kChunkBytesMax);
+}
 
 char* Offset(void* begin, size_t bytes) {
   return static_cast<char*>(begin) + bytes;
@@ -65,7 +71,7 @@ class Allreducer {
   void Run(std::span<const Piece> pieces) {
     std::array<Lane, 3> lanes{Lane(links_), Lane(links_), Lane(links_)};
     const size_t members = inputs_.size();
-    PieceRuns runs(pieces, element_, members * (kChunkBytes / element_));
+    PieceRuns runs(pieces, element_, members * (ChunkBytes(links_.size()) / element_));
     // Three segments are under way: one is sent, one reduced, and of one the results come in.
     for (size_t step = 0;; ++step) {
       Lane& first = lanes[step % 3];
@@ -258,7 +264,7 @@ void MeshReduceScatter(const GroupLinks& links,
                        const Combiner& combiner,
                        ReduceScratch& scratch) {
   const size_t element = combiner.in_size();
-  const size_t slice = kChunkBytes / element;
+  const size_t slice = ChunkBytes(links.size()) / element;
   const size_t members = counts.size();
   const auto self = static_cast<size_t>(links.self());
   std::vector<size_t> begins(members, 0);
@@ -316,7 +322,7 @@ void MeshReduceToRoot(const GroupLinks& links,
                       ReduceScratch& scratch) {
   const size_t element = combiner.in_size();
   const bool is_root = links.self() == root;
-  PieceRuns runs(pieces, element, kChunkBytes / element);
+  PieceRuns runs(pieces, element, ChunkBytes(links.size()) / element);
   std::array<Batch, 2> batches{Batch(links), Batch(links)};
   std::array<Span, 2> spans;
   std::vector<void*> inputs(static_cast<size_t>(links.size()));

@@ -180,7 +180,12 @@ struct LogFollower::EntryVisitor {
   Result<FollowStep> operator()(const AllJoined& entry) const;
   Result<FollowStep> operator()(const SetAdded& entry) const;
   Result<FollowStep> operator()(const SetRemoved& entry) const;
-  Result<FollowStep> operator()(const Rejected& entry) const { return Fail(entry.key); }
+  Result<FollowStep> operator()(const Rejected& entry) const {
+    const bool is_about_others =
+        !entry.only.empty() &&
+        std::find(entry.only.begin(), entry.only.end(), follower.rank_) == entry.only.end();
+    return is_about_others ? FollowStep{false, {}, false, {}} : Fail(entry.key);
+  }
   Result<FollowStep> operator()(const Unserved& entry) const { return Fail(entry.key); }
   Result<FollowStep> operator()(const MemberFinished& entry) const;
 
@@ -249,8 +254,8 @@ Ticket LogFollower::EntryVisitor::Complete(const OperationKey& key,
   } else {
     operation->known.reset();  // It may have changed, unheard by this rank.
   }
-  if (operation->id == 0) {
-    names.operations.erase(names.operations.find(KeyView(key.set, key.name)));
+  if (key.id == 0) {
+    names.Forget(names.operations.find(KeyView(key.set, key.name)));  // An id it had is taken back.
   }
   return ticket;
 }

@@ -87,7 +87,8 @@ using Request = std::variant<FullRequest, KnownRequest>;
 
 // ---------------------------------------------------------------- coordinator -> all members
 
-/// Names the operation: `name` where the members may not know the id yet; id 0: it has none.
+/// Names the operation: `name` where the members may not know the id yet; id 0: it has none (any
+/// more).
 /// `set`: names are unique within a process set only.
 struct OperationKey {
   uint32_t id = 0;
@@ -152,6 +153,9 @@ struct SetRemoved {
 struct Rejected {
   OperationKey key;
   std::string message;
+  /// Of the world, growing: those whose calls are over, where others never made any (their groups
+  /// are smaller). Empty: all members.
+  std::vector<uint32_t> only;
   bool operator==(const Rejected&) const = default;
 };
 /// It needs a rank that has shut down: WorkersFinished wherever it is pending.

@@ -68,11 +68,6 @@ Status Sequencer::Submit(uint32_t rank, Request request, Instant now) {
     return Status::Invalid("a request of " + RankText(rank) + " in a world of " +
                            std::to_string(sets_.world_size()));
   }
-  if (HasFinished(rank)) {
-    // It said so before it asked, and its own MemberFinished fails this at its end. Counted, the
-    // request could wait here for ever and make ranks look stalled that owe nobody anything.
-    return Status::Ok();
-  }
   if (joined_flags_[rank] != 0) {
     return Status::Invalid(RankText(rank) + " asked for something while it has joined");
   }
@@ -92,6 +87,9 @@ Status Sequencer::SubmitKnown(uint32_t rank, KnownRequest request, Instant now) 
     return std::binary_search(removed_ids_.begin(), removed_ids_.end(), request.id)
                ? Status::Ok()
                : Status::Invalid(RankText(rank) + " used an id that was taken back");
+  }
+  if (HasFinished(rank)) {
+    return Status::Ok();  // As in SubmitFull.
   }
   Operation& operation = *by_id_[request.id];
   const int index = operation.set->IndexOf(rank);
@@ -122,6 +120,11 @@ Status Sequencer::SubmitKnown(uint32_t rank, KnownRequest request, Instant now) 
 }
 
 Status Sequencer::SubmitFull(uint32_t rank, FullRequest request, Instant now) {
+  if (HasFinished(rank)) {
+    // It said so before it asked, and its own MemberFinished fails this at its end. Counted, the
+    // request could wait here for ever and make ranks look stalled that owe nobody anything.
+    return Status::Ok();
+  }
   const Signature& signature = request.signature;
   if ((signature.kind == OpKind::kJoin) != (request.name == kJoinName)) {
     return Status::Invalid(RankText(rank) + " called " + Quoted(request.name) + " a " +

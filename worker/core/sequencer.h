@@ -80,6 +80,8 @@ class Sequencer {
   bool AllOthersFinished(uint32_t rank) const;
   /// Submitted by some, or complete and waiting for others of their group.
   size_t pending_count() const { return pending_.size(); }
+  /// Groups of which something is known: bounded by the ids, and by what is pending.
+  size_t kept_groups() const { return groups_.size(); }
   const ProcessSets& sets() const { return sets_; }
 
  private:
@@ -110,10 +112,13 @@ class Sequencer {
   // Decisions. After each of them the operation may be gone.
   void Decide(Operation& operation);
   std::string FindWrong(const Operation& operation) const;
+  std::vector<uint32_t> RanksWithout(const Operation& operation) const;
+  std::string FindShortGroup(const Operation& operation) const;
   std::string FindUnservable(const Operation& operation) const;
   std::string Learn(Operation& operation);
   void DropCall(Operation& operation);
   OperationKey KeyFor(Operation& operation);
+  void TakeBackId(Operation& operation);
   void Accept(Operation& operation);
   DataOperation DataOf(Operation& operation);
   void AppendSmall(Operation& operation);

@@ -54,9 +54,13 @@ void Sequencer::Decide(Operation& operation) {
   std::string wrong;
   if (operation.spelled) {
     wrong = FindWrong(operation);
-    if (wrong.empty()) {
-      wrong = Learn(operation);
-    }
+  }
+  if (wrong.empty()) {
+    // Before anything is learned: members that never called keep what they know.
+    wrong = FindShortGroup(operation);
+  }
+  if (wrong.empty() && operation.spelled) {
+    wrong = Learn(operation);
   }
   if (wrong.empty()) {
     wrong = FindUnservable(operation);
@@ -70,6 +74,29 @@ void Sequencer::Decide(Operation& operation) {
   }
 }
 
+/// Members that will never submit it, since their group is smaller.
+std::vector<uint32_t> Sequencer::RanksWithout(const Operation& operation) const {
+  std::vector<uint32_t> ranks;
+  if (operation.count == operation.size()) {
+    return ranks;
+  }
+  for (size_t index = 0; index < operation.size(); ++index) {
+    const auto rank = static_cast<uint32_t>(operation.set->ranks[index]);
+    if (operation.presence[index] == Operation::kAbsent && joined_flags_[rank] == 0) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+std::string Sequencer::FindShortGroup(const Operation& operation) const {
+  const std::vector<uint32_t> ranks = RanksWithout(operation);
+  return ranks.empty()
+             ? ""
+             : Clip("group " + Quoted(operation.groups.front()->name->second) + " of " +
+                    Quoted(operation.name->second) + " has fewer members on " + RankList(ranks));
+}
+
 /// What is wrong with the calls themselves. Not called if all came by id: then they are the last
 /// ones again.
 std::string Sequencer::FindWrong(const Operation& operation) const {
@@ -78,23 +105,23 @@ std::string Sequencer::FindWrong(const Operation& operation) const {
     return Clip("the call of " + Quoted(operation.name->second) +
                 " is wrong: " + Text(spelled.objections));
   }
-  std::vector<uint32_t> by_id;
+  std::vector<CallGroup> groups;
+  const std::vector<uint32_t>* alike = nullptr;  // Ranks that spelled out what the id stands for.
+  for (const Operation::Variant& variant : spelled.variants) {
+    if (operation.call && variant.signature == operation.call->signature) {
+      alike = &variant.ranks;
+    } else {
+      groups.push_back({&variant.signature, &variant.ranks});
+    }
+  }
+  std::vector<uint32_t> last = alike == nullptr ? std::vector<uint32_t>() : *alike;
   for (size_t index = 0; index < operation.size(); ++index) {
     if (operation.presence[index] == Operation::kById) {
-      by_id.push_back(static_cast<uint32_t>(operation.set->ranks[index]));
+      last.push_back(static_cast<uint32_t>(operation.set->ranks[index]));
     }
   }
-  std::vector<CallGroup> groups;
-  for (const Operation::Variant& variant : spelled.variants) {
-    groups.push_back({&variant.signature, &variant.ranks});
-  }
-  if (!by_id.empty()) {
-    const bool is_new = std::none_of(groups.begin(), groups.end(), [&](const CallGroup& group) {
-      return *group.signature == operation.call->signature;
-    });
-    if (is_new) {
-      groups.push_back({&operation.call->signature, &by_id});
-    }
+  if (!last.empty()) {
+    groups.push_back({&operation.call->signature, &last});
   }
   return FindMismatch(operation.name->second, groups, sets_);
 }
@@ -116,16 +143,10 @@ std::string Sequencer::FindUnservable(const Operation& operation) const {
     return "";
   }
   std::vector<uint32_t> joined;
-  std::vector<uint32_t> short_of;
   for (size_t index = 0; index < operation.size(); ++index) {
     if (operation.presence[index] == Operation::kAbsent) {
-      const auto rank = static_cast<uint32_t>(operation.set->ranks[index]);
-      (joined_flags_[rank] != 0 ? joined : short_of).push_back(rank);
+      joined.push_back(static_cast<uint32_t>(operation.set->ranks[index]));
     }
-  }
-  if (!short_of.empty()) {
-    return Clip(what + ": group " + Quoted(signature.group.name) + " has fewer members than " +
-                std::to_string(signature.group.size) + " on " + RankList(short_of));
   }
   const bool may = (signature.kind == OpKind::kAllreduce && signature.op != Op::kAdasum) ||
                    signature.kind == OpKind::kBarrier || signature.kind == OpKind::kAgreement;
@@ -182,11 +203,15 @@ void Sequencer::DropCall(Operation& operation) {
 
 OperationKey Sequencer::KeyFor(Operation& operation) {
   const auto& [set, name] = *operation.name;
-  if (operation.id != 0) {
-    return {operation.id, "", set};
-  }
   const OpKind kind = operation.call->signature.kind;
   const bool may = IsData(kind) || kind == OpKind::kBarrier;
+  if (!may) {
+    // A vote does not fit into an id, and what changes the sets is looked at each time.
+    TakeBackId(operation);
+  }
+  if (operation.id != 0) {
+    return {operation.id, std::exchange(operation.respell, false) ? name : "", set};
+  }
   const uint32_t limit = std::min(options_.id_limit, kIdMax);
   if (!may || !operation.spelled->reusable || by_id_.size() > limit) {
     return {0, name, set};
@@ -194,6 +219,13 @@ OperationKey Sequencer::KeyFor(Operation& operation) {
   operation.id = static_cast<uint32_t>(by_id_.size());
   by_id_.push_back(&operation);
   return {operation.id, name, set};
+}
+
+void Sequencer::TakeBackId(Operation& operation) {
+  if (operation.id != 0) {
+    by_id_[operation.id] = nullptr;
+    operation.id = 0;
+  }
 }
 
 void Sequencer::Accept(Operation& operation) {
@@ -248,12 +280,20 @@ void Sequencer::AppendSmall(Operation& operation) {
 }
 
 void Sequencer::Reject(Operation& operation, std::string message) {
-  if (operation.id != 0) {
-    by_id_[operation.id] = nullptr;
-    operation.id = 0;
-  }
   const auto& [set, name] = *operation.name;
-  tail_.Append(Rejected{{0, name, set}, Clip(std::move(message))});
+  Rejected entry{{0, name, set}, Clip(std::move(message)), {}};
+  if (RanksWithout(operation).empty()) {
+    TakeBackId(operation);
+  } else {
+    // The others may be about to use the name, or the id, for a call of their own.
+    operation.respell = true;
+    for (size_t index = 0; index < operation.size(); ++index) {
+      if (operation.presence[index] != Operation::kAbsent) {
+        entry.only.push_back(static_cast<uint32_t>(operation.set->ranks[index]));
+      }
+    }
+  }
+  tail_.Append(std::move(entry));
   Release(operation);
 }
 

@@ -28,7 +28,8 @@ void Sequencer::EnterGroup(Operation& operation, Group& group, const GroupKey& k
   const uint32_t size = std::max(key.size, 1U);  // A wrong call, too, is a member.
   group.sizes[index] = size;
   ++group.counts[index];
-  group.uneven = group.uneven || (group.common_size != 0 && group.common_size != size);
+  group.uneven =
+      group.uneven || key.index >= size || (group.common_size != 0 && group.common_size != size);
   group.common_size = size;
   if (std::find(operation.groups.begin(), operation.groups.end(), &group) ==
       operation.groups.end()) {

@@ -124,6 +124,9 @@ std::vector<uint32_t> Sequencer::MissingRanks(const Operation& operation) const 
 StallReport Sequencer::CheckStalls(Instant now, Duration warn, Duration shutdown) {
   StallReport report;
   const auto add = [&](const Stall& stall, bool& warned) {
+    if (stall.missing.empty()) {
+      return;  // Of a group that ranks made up differently: nobody in particular is waited for.
+    }
     if (warn > Duration::zero() && stall.waited >= warn && !warned) {
       report.warnings.push_back(stall);
     }

@@ -19,10 +19,10 @@ namespace muster::worker {
 struct Sequencer::Group {
   const Key* name = nullptr;
   // By member of the set, for the instance that it submits or has submitted last.
-  std::vector<uint32_t> sizes;   // 0: nothing yet.
-  std::vector<uint32_t> counts;  // Members submitted.
-  uint32_t common_size = 0;      // The last one that a rank named.
-  bool uneven = false;           // Ranks name several, so some members will never be complete.
+  std::vector<uint32_t> sizes;          // 0: nothing yet.
+  std::vector<uint32_t> counts;         // Members submitted.
+  uint32_t common_size = 0;             // The last one that a rank named.
+  bool uneven = false;                  // Some members are beyond the size that a rank names.
   std::map<uint32_t, Operation*> held;  // Complete, by index.
   uint32_t held_size = 0;               // The group's size, as they have it.
   std::string wrong;                    // Why no member is done; empty: nothing yet.
@@ -62,6 +62,7 @@ struct Sequencer::Operation {
   const Key* name = nullptr;
   const ProcessSets::Set* set = nullptr;
   uint32_t id = 0;
+  bool respell = false;      // Some members have forgotten the id.
   std::optional<Call> call;  // Present if there is an id.
 
   // While it is pending.

@@ -77,19 +77,20 @@ bool RingWriter::Flush() {
 
 Status RingReader::Take() {
   const uint64_t written = memory_.words->written.load(std::memory_order_acquire);
-  const uint64_t waiting = written - read_;
+  const uint64_t begin = read_.load(std::memory_order_relaxed);
+  const uint64_t waiting = written - begin;
   if (waiting > memory_.bytes) {
     return Status::Invalid("the ring claims " + std::to_string(waiting) + " bytes");
   }
   const auto bytes = static_cast<size_t>(waiting);
   buffer_.erase(0, start_);
   start_ = 0;
-  const size_t at = static_cast<size_t>(read_) & (memory_.bytes - 1);
+  const size_t at = static_cast<size_t>(begin) & (memory_.bytes - 1);
   const size_t first = std::min(bytes, memory_.bytes - at);
   buffer_.append(memory_.data + at, first);
   buffer_.append(memory_.data, bytes - first);
-  read_ = written;
-  memory_.words->read.store(read_, std::memory_order_seq_cst);
+  read_.store(written, std::memory_order_relaxed);
+  memory_.words->read.store(written, std::memory_order_seq_cst);
   return Status::Ok();
 }
 

@@ -57,7 +57,10 @@ class RingReader {
       : memory_(memory), frame_bytes_max_(frame_bytes_max) {}
 
   /// True if bytes wait. Cheap: for looking often.
-  bool HasBytes() const { return memory_.words->written.load(std::memory_order_acquire) != read_; }
+  bool HasBytes() const {
+    return memory_.words->written.load(std::memory_order_acquire) !=
+           read_.load(std::memory_order_relaxed);
+  }
   /// The next whole frame, valid until the next call; empty view data() == nullptr: none yet.
   /// kInvalid: the writer broke the rules.
   Result<std::string_view> Read();
@@ -69,7 +72,7 @@ class RingReader {
 
   RingMemory memory_;
   const size_t frame_bytes_max_;
-  uint64_t read_ = 0;
+  std::atomic<uint64_t> read_{0};  // Looked at by a driver while another thread reads.
   std::string buffer_;
   size_t start_ = 0;
 };

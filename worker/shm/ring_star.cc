@@ -15,17 +15,18 @@ RingStar::RingStar(const Segment& segment, int self) {
     }
     const RingMemory up = segment.to_first(self == 0 ? member : self);
     const RingMemory down = segment.from_first(self == 0 ? member : self);
-    ends_[static_cast<size_t>(member)] =
-        std::make_unique<End>(End{RingWriter(self == 0 ? down : up),
-                                  RingReader(self == 0 ? up : down, frame_max),
-                                  Bell(segment.bell(member))});
+    // In place: a reader cannot be moved.
+    ends_[static_cast<size_t>(member)].reset(new End{RingWriter(self == 0 ? down : up),
+                                                     RingReader(self == 0 ? up : down, frame_max),
+                                                     Bell(segment.bell(member))});
   }
 }
 
 bool RingStar::Send(int member, std::string_view frame, bool call) {
   End& end = *ends_[static_cast<size_t>(member)];
   end.out.Write(frame);
-  if (call) {
+  // What does not fit must be read soon, too, whoever is away.
+  if (call || !end.out.flushed()) {
     return end.bell.RingOrCall();
   }
   end.bell.Ring();
@@ -33,8 +34,9 @@ bool RingStar::Send(int member, std::string_view frame, bool call) {
 }
 
 bool RingStar::HasInput() const {
-  return std::any_of(
-      ends_.begin(), ends_.end(), [](const auto& end) { return end && end->in.HasBytes(); });
+  return std::any_of(ends_.begin(), ends_.end(), [](const auto& end) {
+    return end && !end->closed.load(std::memory_order_relaxed) && end->in.HasBytes();
+  });
 }
 
 Status RingStar::Move(const Deliver& deliver, int& broken) {
@@ -43,7 +45,7 @@ Status RingStar::Move(const Deliver& deliver, int& broken) {
     if (end == nullptr) {
       continue;
     }
-    for (;;) {
+    while (!end->closed.load(std::memory_order_relaxed)) {
       const Result<std::string_view> frame = end->in.Read();
       if (!frame.ok()) {
         broken = member;

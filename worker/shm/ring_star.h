@@ -6,6 +6,7 @@
 //
 // Threads: one at a time, except HasInput, which the driving thread calls at any time.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -25,8 +26,8 @@ class RingStar {
   bool Reaches(int member) const { return member >= 0 && member < members() && ends_[member]; }
   int members() const { return static_cast<int>(ends_.size()); }
 
-  /// Queues a frame and wakes the member, if it sleeps. With `call`: true if nobody is there who
-  /// would read it, and the caller has to call somebody by other means.
+  /// Queues a frame and wakes the member, if it sleeps. With `call`, or if the ring is full: true
+  /// if nobody is there who would read it, and the caller has to call somebody by other means.
   [[nodiscard]] bool Send(int member, std::string_view frame, bool call);
 
   bool HasInput() const;
@@ -34,6 +35,12 @@ class RingStar {
   /// `broken`: it broke the rules.
   using Deliver = std::function<void(int member, std::string_view frame)>;
   Status Move(const Deliver& deliver, int& broken);
+  /// The member broke the rules: nothing more is heard of it.
+  void Close(int member) {
+    if (ends_[member]) {
+      ends_[member]->closed.store(true, std::memory_order_relaxed);
+    }
+  }
   bool flushed() const;
   size_t queued_bytes(int member) const { return ends_[member]->out.queued_bytes(); }
 
@@ -42,6 +49,7 @@ class RingStar {
     RingWriter out;
     RingReader in;
     Bell bell;  // The other member's.
+    std::atomic<bool> closed{false};
   };
   std::vector<std::unique_ptr<End>> ends_;  // By member; null: no ring.
 };

@@ -196,10 +196,11 @@ TEST_CASE("agent gives the members of its newest generation, and nobody else, sh
   agent.driver().Await(Case::kWorkerFormed, 2);
   const std::string bytes = std::to_string(SegmentBytes(2)) + " bytes\n";
   CHECK(agent.driver().AwaitOutput("segment g4: " + bytes));
-  CHECK(agent.driver().AwaitOutput(
-      "segment g3: this worker is not a member of generation 3\n"
-      "segment g5: this worker is not a member of generation 5\n"
-      "segment g4: this agent has no such worker, or the key is wrong\n"));
+  for (const char* line : {"segment g3: this worker is not a member of generation 3\n",
+                           "segment g5: this worker is not a member of generation 5\n",
+                           "segment g4: this agent has no such worker, or the key is wrong\n"}) {
+    CHECK(agent.driver().AwaitOutput(line));
+  }
 
   agent.Form(5, {1});  // Without 2.
   agent.driver().Await(Case::kWorkerFormed, 1);
@@ -214,7 +215,7 @@ TEST_CASE("agent gives the members of its newest generation, and nobody else, sh
   CHECK(agent.driver().AwaitOutput("segment g1: this worker was expelled from the job"));
 
   agent.Revoke(5, "over");
-  CHECK(agent.driver().AwaitOutput("revoked g5\nsegment g5: generation 5 is over"));
+  CHECK(agent.driver().AwaitOutput("segment g5: generation 5 is over"));
 }
 
 TEST_CASE("agent refuses a second process or join of one incarnation") {

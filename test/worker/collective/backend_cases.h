@@ -47,6 +47,8 @@ struct Case {
   int joined = -1;        // Index of the member that brings zeros. Allreduce only.
   int unwilling = -1;     // Index of the member that wants no result. Allreduce only.
   uint64_t seed = 1;
+  /// False: zeros are moved and nothing is compared, where only the time and the status matter.
+  bool is_checked = true;
 };
 
 struct Outcome {

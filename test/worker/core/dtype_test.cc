@@ -76,12 +76,24 @@ TEST_CASE("reductions and operations have names") {
   CHECK(Name(Op::kMax) == std::string("max"));
   CHECK(Name(Op::kProduct) == std::string("product"));
   CHECK(static_cast<int>(Op::kProduct) + 1 == kOpCount);
-  CHECK(Name(OpKind::kAllreduce) == std::string("allreduce"));
-  CHECK(Name(OpKind::kAllgather) == std::string("allgather"));
-  CHECK(Name(OpKind::kBroadcast) == std::string("broadcast"));
-  CHECK(Name(OpKind::kBarrier) == std::string("barrier"));
-  CHECK(Name(OpKind::kAgreement) == std::string("agreement"));
-  CHECK(static_cast<int>(OpKind::kAgreement) + 1 == kOpKindCount);
+  const char* const kinds[kOpKindCount] = {"allreduce",
+                                           "allgather",
+                                           "broadcast",
+                                           "alltoall",
+                                           "reducescatter",
+                                           "barrier",
+                                           "agreement",
+                                           "join",
+                                           "add_process_set",
+                                           "remove_process_set"};
+  for (uint8_t kind = 0; kind < kOpKindCount; ++kind) {
+    CHECK(Name(static_cast<OpKind>(kind)) == std::string(kinds[kind]));
+  }
+  CHECK(static_cast<int>(OpKind::kRemoveSet) + 1 == kOpKindCount);
+  CHECK(Name(BackendKind::kShm) == std::string("shm"));
+  CHECK(Name(BackendKind::kHierarchical) == std::string("hierarchical"));
+  CHECK(Name(BackendKind::kGloo) == std::string("gloo"));
+  CHECK(static_cast<int>(BackendKind::kGloo) + 1 == kBackendKindCount);
 }
 
 TEST_CASE("no two values of an enum share a name") {

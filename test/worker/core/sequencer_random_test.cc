@@ -9,237 +9,13 @@
 #include <set>
 
 #include "common/random.h"
+#include "test/worker/core/log_fixture.h"
+#include "test/worker/core/sequencer_model.h"
 #include "worker/core/call_check.h"
 #include "worker/core/sequencer.h"
 
 namespace muster::worker {
 namespace {
-
-using std::chrono::seconds;
-
-constexpr Duration kWarn = seconds(60);
-constexpr Duration kShutdown = seconds(200);
-
-bool MovesData(const FullRequest& call) {
-  return call.signature.kind == OpKind::kAllreduce || call.signature.kind == OpKind::kAllgather ||
-         call.signature.kind == OpKind::kBroadcast;
-}
-
-/// What one rank calls under a name, and what the others do.
-using Calls = std::map<uint32_t, FullRequest>;
-
-/// The first thing in which the calls differ: the ranks of each value. One part: they are alike.
-std::vector<std::vector<uint32_t>> Parts(const Calls& calls) {
-  using Text = std::function<std::string(const Signature&)>;
-  const Text texts[] = {
-      [](const Signature& s) { return std::to_string(static_cast<int>(s.kind)); },
-      [](const Signature& s) { return std::to_string(static_cast<int>(s.dtype)); },
-      [](const Signature& s) {
-        std::string text;
-        for (size_t i = s.kind == OpKind::kAllgather ? 1 : 0; i < s.shape.size(); ++i) {
-          text += std::to_string(s.shape[i]) + ",";
-        }
-        return text;
-      },
-      [](const Signature& s) { return std::to_string(static_cast<int>(s.op)); },
-      [](const Signature& s) { return std::to_string(s.prescale); },
-      [](const Signature& s) { return std::to_string(s.root); },
-      [](const Signature& s) { return std::to_string(s.set); }};
-  std::map<std::string, std::vector<uint32_t>> parts;
-  for (const Text& text : texts) {
-    parts.clear();
-    for (const auto& [rank, call] : calls) {
-      parts[text(call.signature)].push_back(rank);
-    }
-    if (parts.size() > 1) {
-      break;
-    }
-  }
-  std::vector<std::vector<uint32_t>> ranks;
-  for (const auto& [text, of_value] : parts) {
-    ranks.push_back(of_value);
-  }
-  return ranks;
-}
-
-/// What has to be appended next. The texts are parts of the message.
-struct Expected {
-  size_t kind = 0;  // The index in LogEntry.
-  std::string name;
-  bool vote = false;
-  std::vector<int64_t> first_dims;
-  std::vector<std::string> texts;
-};
-
-template <class Entry>
-size_t KindOf() {
-  return LogEntry(Entry{}).index();
-}
-
-/// The sequencer in the plainest words: no ids, no groups, every call kept in full.
-class Model {
- public:
-  explicit Model(uint32_t size) : size_(size) {}
-
-  std::vector<Expected> Arrive(uint32_t rank, const FullRequest& call, Instant now) {
-    if (finished_.contains(rank)) {
-      return {};
-    }
-    Open& open = open_[call.name];
-    if (!HasLiving(open)) {
-      open.since = now;
-    }
-    open.calls[rank] = call;
-    std::vector<Expected> out;
-    if (IsUnserved(open)) {
-      out.push_back(Unserved(call.name));
-    } else if (open.calls.size() == size_) {
-      out.push_back(Decide(call.name, open.calls));
-    }
-    if (!out.empty()) {
-      open_.erase(call.name);
-    }
-    return out;
-  }
-
-  std::vector<Expected> Finish(uint32_t rank) {
-    if (!finished_.insert(rank).second) {
-      return {};
-    }
-    std::vector<Expected> out = {{KindOf<MemberFinished>(), std::to_string(rank)}};
-    for (auto it = open_.begin(); it != open_.end();) {
-      const bool is_unserved = IsUnserved(it->second);
-      if (is_unserved) {
-        out.push_back(Unserved(it->first));
-      }
-      it = is_unserved ? open_.erase(it) : std::next(it);
-    }
-    return out;
-  }
-
-  StallReport Stalls(Instant now) {
-    StallReport report;
-    for (auto& [name, open] : open_) {
-      if (!HasLiving(open)) {
-        continue;
-      }
-      Stall stall{name, {}, now - open.since};
-      for (uint32_t rank = 0; rank < size_; ++rank) {
-        if (!open.calls.contains(rank)) {
-          stall.missing.push_back(rank);
-        }
-      }
-      if (stall.waited >= kWarn && !std::exchange(open.warned, true)) {
-        report.warnings.push_back(stall);
-      }
-      if (stall.waited >= kShutdown) {
-        report.lost.push_back(stall);
-      }
-    }
-    return report;
-  }
-
-  const FullRequest* FirstCall(const std::string& name) const {
-    const auto it = open_.find(name);
-    return it == open_.end() ? nullptr : &it->second.calls.begin()->second;
-  }
-  bool HasCalled(uint32_t rank, const std::string& name) const {
-    const auto it = open_.find(name);
-    return it != open_.end() && it->second.calls.contains(rank);
-  }
-  bool IsFinished(uint32_t rank) const { return finished_.contains(rank); }
-  size_t finished_count() const { return finished_.size(); }
-  size_t open_count() const { return open_.size(); }
-  std::vector<std::string> open_names() const {
-    std::vector<std::string> names;
-    for (const auto& [name, open] : open_) {
-      names.push_back(name);
-    }
-    return names;
-  }
-
- private:
-  struct Open {
-    Calls calls;
-    Instant since;
-    bool warned = false;
-  };
-
-  bool HasLiving(const Open& open) const {
-    return std::any_of(open.calls.begin(), open.calls.end(), [this](const auto& call) {
-      return !finished_.contains(call.first);
-    });
-  }
-
-  bool IsUnserved(const Open& open) const {
-    const bool moves = std::any_of(open.calls.begin(), open.calls.end(), [](const auto& call) {
-      return MovesData(call.second);
-    });
-    return std::any_of(finished_.begin(), finished_.end(), [&](uint32_t rank) {
-      return moves || !open.calls.contains(rank);
-    });
-  }
-
-  Expected Unserved(const std::string& name) const {
-    const std::vector<uint32_t> ranks(finished_.begin(), finished_.end());
-    return {KindOf<worker::Unserved>(), name, false, {}, {RankList(ranks)}};
-  }
-
-  Expected Decide(const std::string& name, const Calls& calls) const {
-    Expected out{KindOf<Rejected>(), name, false, {}, {"'" + name + "'"}};
-    bool is_wrong = false;
-    for (const auto& [rank, call] : calls) {
-      out.vote = out.vote || call.vote;
-      if (!call.objection.empty()) {
-        is_wrong = true;
-        out.texts.insert(out.texts.end(), {call.objection, std::to_string(rank)});
-      }
-    }
-    const auto parts = Parts(calls);
-    if (!is_wrong && parts.size() > 1) {
-      is_wrong = true;
-      for (const auto& ranks : parts) {
-        out.texts.push_back("on " + RankList(ranks));
-      }
-    }
-    const Signature& signature = calls.begin()->second.signature;
-    if (!is_wrong && signature.set != 0) {
-      is_wrong = true;
-      out.texts.push_back("process set " + std::to_string(signature.set));
-    }
-    if (!is_wrong && signature.root >= static_cast<int32_t>(size_)) {
-      is_wrong = true;
-      out.texts.push_back("root " + std::to_string(signature.root));
-    }
-    if (!is_wrong) {
-      out.texts.clear();
-      FillOutcome(out, calls);
-    }
-    return out;
-  }
-
-  static void FillOutcome(Expected& out, const Calls& calls) {
-    switch (calls.begin()->second.signature.kind) {
-      case OpKind::kAgreement:
-        out.kind = KindOf<Agreed>();
-        return;
-      case OpKind::kBarrier:
-        out.kind = KindOf<BarrierPassed>();
-        return;
-      case OpKind::kAllgather:
-        for (const auto& [rank, call] : calls) {
-          out.first_dims.push_back(call.signature.shape.front());
-        }
-        [[fallthrough]];
-      default:
-        out.kind = KindOf<Execute>();
-    }
-  }
-
-  const uint32_t size_;
-  std::map<std::string, Open> open_;
-  std::set<uint32_t> finished_;
-};
 
 /// One run: the ranks' side of ids is kept here as plainly as the calls are in the model.
 class Simulation {
@@ -260,12 +36,13 @@ class Simulation {
     Heal();
   }
 
-  size_t executed() const { return counts_[KindOf<Execute>()]; }
   const std::array<size_t, std::variant_size_v<LogEntry>>& counts() const { return counts_; }
   size_t by_id() const { return by_id_; }
   size_t stalls() const { return stalls_; }
 
  private:
+  using SignatureAndSplits = std::pair<Signature, std::vector<int64_t>>;
+
   void Step() {
     const uint64_t choice = random_.Below(100);
     if (choice < 85) {
@@ -312,29 +89,40 @@ class Simulation {
     call.name = name;
     call.reusable = random_.Below(5) != 0;
     Signature& signature = call.signature;
-    signature.kind = static_cast<OpKind>(random_.Below(5));
+    signature.kind = kKinds[random_.Below(std::size(kKinds))];
     if (MovesData(call)) {
       signature.dtype = static_cast<DType>(random_.Below(2));
       signature.shape = {1 + static_cast<int64_t>(random_.Below(2)), 3};
     }
+    FillSplits(call);
     return call;
+  }
+
+  /// Splits that come to the tensor's first dimension, whatever it was.
+  void FillSplits(FullRequest& call) {
+    call.splits.clear();
+    if (call.signature.kind != OpKind::kAlltoall) {
+      return;
+    }
+    call.signature.shape.front() = 0;
+    for (uint32_t to = 0; to < size_; ++to) {
+      call.splits.push_back(static_cast<int64_t>(random_.Below(3)));
+      call.signature.shape.front() += call.splits.back();
+    }
   }
 
   FullRequest Spoiled(FullRequest call) {
     Signature& signature = call.signature;
-    switch (random_.Below(6)) {
+    switch (random_.Below(5)) {
       case 0:
         return NewCall(call.name);
       case 1:
         call.objection = "objection " + std::to_string(random_.Below(2));
         break;
       case 2:
-        signature.set = 1;
-        break;
-      case 3:
         signature.root = signature.kind == OpKind::kBroadcast ? 1 : 0;
         break;
-      case 4:
+      case 3:
         signature.prescale = signature.kind == OpKind::kAllreduce ? 2 : 1;
         break;
       default:
@@ -355,6 +143,9 @@ class Simulation {
     if (call.signature.kind == OpKind::kAllgather) {
       call.signature.shape.front() = rank + static_cast<int64_t>(random_.Below(5) == 0);
     }
+    if (random_.Below(3) == 0) {
+      FillSplits(call);
+    }
     call.vote = call.signature.kind == OpKind::kAgreement && random_.Below(4) == 0;
     return random_.Below(40) == 0 ? Spoiled(call) : call;
   }
@@ -370,13 +161,13 @@ class Simulation {
   void Send(uint32_t rank, const FullRequest& call) {
     Request request = call;
     const auto known = known_.find({rank, call.name});
-    if (known != known_.end() && known->second.second == call.signature && call.objection.empty() &&
-        !call.vote && random_.Below(4) != 0) {
+    if (known != known_.end() && known->second.second == std::pair(call.signature, call.splits) &&
+        call.objection.empty() && random_.Below(4) != 0) {
       request = KnownRequest{known->second.first};
       ++by_id_;
     }
     if (!model_.IsFinished(rank)) {
-      sent_[{rank, call.name}] = call.signature;
+      sent_[{rank, call.name}] = {call.signature, call.splits};
       last_call_[call.name] = call;
       last_call_[call.name].objection.clear();
     }
@@ -424,8 +215,14 @@ class Simulation {
     REQUIRE(std::to_string(entry.rank) == expected.name);
   }
   void CompareOne(const Execute& entry, const Expected& expected) {
-    REQUIRE(entry.first_dims == expected.first_dims);
-    LearnId(entry.key, expected.name);
+    REQUIRE(entry.items.size() == 1);  // Entries are taken one by one here.
+    REQUIRE(entry.items.front().dims == expected.dims);
+    REQUIRE(entry.items.front().joined.empty());
+    LearnId(entry.items.front().key, expected.name);
+  }
+  template <class Other>
+  void CompareOne(const Other& /*entry*/, const Expected& /*expected*/) {
+    FAIL("an entry that nobody has asked for");
   }
   void CompareOne(const BarrierPassed& entry, const Expected& expected) {
     LearnId(entry.key, expected.name);
@@ -433,16 +230,21 @@ class Simulation {
   void CompareOne(const Agreed& entry, const Expected& expected) {
     REQUIRE(entry.vote == expected.vote);
     REQUIRE(entry.key == OperationKey{0, expected.name});
+    ForgetId(expected.name);
   }
   void CompareOne(const Unserved& entry, const Expected& expected) {
     CompareFailure(entry.key, entry.message, expected);
   }
   void CompareOne(const Rejected& entry, const Expected& expected) {
     CompareFailure(entry.key, entry.message, expected);
+    ForgetId(expected.name);
+  }
+
+  void ForgetId(const std::string& name) {
     for (uint32_t rank = 0; rank < size_; ++rank) {
-      known_.erase({rank, expected.name});
+      known_.erase({rank, name});
     }
-    const auto id = id_of_.find(expected.name);
+    const auto id = id_of_.find(name);
     if (id != id_of_.end()) {
       name_of_.erase(id->second);
       id_of_.erase(id);
@@ -498,12 +300,12 @@ class Simulation {
   Random random_;
   const uint32_t size_;
   const bool finishes_;
-  Sequencer sequencer_;
+  TestSequencer sequencer_;
   Model model_;
   Instant now_;
   std::map<std::string, FullRequest> last_call_;
-  std::map<std::pair<uint32_t, std::string>, Signature> sent_;
-  std::map<std::pair<uint32_t, std::string>, std::pair<uint32_t, Signature>> known_;
+  std::map<std::pair<uint32_t, std::string>, SignatureAndSplits> sent_;
+  std::map<std::pair<uint32_t, std::string>, std::pair<uint32_t, SignatureAndSplits>> known_;
   std::map<std::string, uint32_t> id_of_;
   std::map<uint32_t, std::string> name_of_;
   std::set<uint32_t> given_;
@@ -533,20 +335,25 @@ TEST_CASE("sequencer appends what a plain model of it appends, whatever arrives"
     stalls += simulation.stalls();
   }
   // A simulation in which nothing happens would agree with anything.
-  for (const size_t count : counts) {
-    CHECK(count > 100);
+  for (const size_t kind : {KindOf<Execute>(),
+                            KindOf<Agreed>(),
+                            KindOf<BarrierPassed>(),
+                            KindOf<Rejected>(),
+                            KindOf<Unserved>(),
+                            KindOf<MemberFinished>()}) {
+    CHECK(counts[kind] > 100);
   }
   CHECK(by_id > 1000);
   CHECK(stalls > 100);
 }
 
 TEST_CASE("sequencer gives no more ids than its limit and serves later names without") {
-  Sequencer sequencer(1);
+  TestSequencer sequencer(1);
   FullRequest call;
   call.signature.kind = OpKind::kBarrier;
   call.reusable = true;
   uint32_t with_id = 0;
-  for (uint32_t i = 0; i < Sequencer::kIdLimit + 10; ++i) {
+  for (uint32_t i = 0; i < SequencerOptions().id_limit + 10; ++i) {
     call.name = "t" + std::to_string(i);
     if (!sequencer.Submit(0, call, Instant()).ok()) {
       FAIL("a fresh name is refused");
@@ -554,13 +361,13 @@ TEST_CASE("sequencer gives no more ids than its limit and serves later names wit
     const auto entries = sequencer.TakeEntries();
     with_id += std::get<BarrierPassed>(entries.at(0)).key.id != 0 ? 1 : 0;
   }
-  CHECK(with_id == Sequencer::kIdLimit);
+  CHECK(with_id == SequencerOptions().id_limit);
   REQUIRE(sequencer.Submit(0, call, Instant()).ok());
   CHECK(std::get<BarrierPassed>(sequencer.TakeEntries().at(0)).key == OperationKey{0, call.name});
 }
 
 TEST_CASE("sequencer counts nothing that a rank asks for after it has finished") {
-  Sequencer sequencer(3);
+  TestSequencer sequencer(3);
   FullRequest barrier;
   barrier.name = "b";
   sequencer.Finish(2);
@@ -574,7 +381,7 @@ TEST_CASE("sequencer counts nothing that a rank asks for after it has finished")
 }
 
 TEST_CASE("sequencer blames nobody for what only a finished rank waits for") {
-  Sequencer sequencer(3);
+  TestSequencer sequencer(3);
   FullRequest barrier;
   barrier.name = "b";
   REQUIRE(sequencer.Submit(2, barrier, Instant()).ok());

@@ -1,69 +1,19 @@
 #include "worker/core/sequencer.h"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+
+#include "test/worker/core/log_fixture.h"
 
 namespace muster::worker {
 namespace {
 
-using std::chrono::seconds;
-
-Instant At(int second) {
-  return Instant(seconds(second));
-}
-
-Signature Sum(Shape shape) {
-  Signature signature;
-  signature.kind = OpKind::kAllreduce;
-  signature.dtype = DType::kF32;
-  signature.shape = std::move(shape);
-  return signature;
-}
-
-FullRequest Named(std::string name, Signature signature) {
-  FullRequest request;
-  request.name = std::move(name);
-  request.signature = std::move(signature);
-  request.reusable = true;
-  return request;
-}
-
-FullRequest OfKind(std::string name, OpKind kind, bool vote = false) {
-  FullRequest request;
-  request.name = std::move(name);
-  request.signature.kind = kind;
-  request.vote = vote;
-  return request;
-}
-
-void MustSubmit(Sequencer& sequencer, uint32_t rank, const Request& request, int second = 0) {
-  const Status status = sequencer.Submit(rank, request, At(second));
-  INFO(status.message());
-  REQUIRE(status.ok());
-}
-
-template <class Entry>
-Entry TakeOnly(Sequencer& sequencer) {
-  const std::vector<LogEntry> entries = sequencer.TakeEntries();
-  REQUIRE(entries.size() == 1);
-  REQUIRE(std::holds_alternative<Entry>(entries.front()));
-  return std::get<Entry>(entries.front());
-}
-
 /// What all ranks are told when rank 0 calls `a` and rank 1 calls `b` under the same name.
 std::string Rejection(FullRequest a, FullRequest b) {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 0, a);
   MustSubmit(sequencer, 1, b);
   return TakeOnly<Rejected>(sequencer).message;
-}
-
-bool Contains(const std::string& text, const std::string& part) {
-  INFO("looking for '" << part << "' in: " << text);
-  const bool found = text.find(part) != std::string::npos;
-  CHECK(found);
-  return found;
 }
 
 }  // namespace
@@ -71,43 +21,40 @@ bool Contains(const std::string& text, const std::string& part) {
 // ---------------------------------------------------------------- order
 
 TEST_CASE("sequencer appends nothing before the last rank has submitted") {
-  Sequencer sequencer(3);
+  TestSequencer sequencer(3);
   MustSubmit(sequencer, 2, Named("w", Sum({4})));
   MustSubmit(sequencer, 0, Named("w", Sum({4})));
   REQUIRE(sequencer.TakeEntries().empty());
   REQUIRE(sequencer.pending_count() == 1);
   MustSubmit(sequencer, 1, Named("w", Sum({4})));
-  REQUIRE(TakeOnly<Execute>(sequencer).key.name == "w");
+  REQUIRE(TakeItem(sequencer).key.name == "w");
   REQUIRE(sequencer.pending_count() == 0);
 }
 
 TEST_CASE("sequencer logs operations in the order in which they become ready") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 0, Named("a", Sum({1})));
   MustSubmit(sequencer, 0, Named("b", Sum({1})));
   MustSubmit(sequencer, 1, Named("b", Sum({1})));
   MustSubmit(sequencer, 1, Named("a", Sum({1})));
-  const auto entries = sequencer.TakeEntries();
-  REQUIRE(entries.size() == 2);
-  CHECK(std::get<Execute>(entries[0]).key.name == "b");
-  CHECK(std::get<Execute>(entries[1]).key.name == "a");
+  CHECK(Story(sequencer.TakeEntries()) == "run(b a)");
 }
 
 TEST_CASE("sequencer of a world of one decides at once") {
-  Sequencer sequencer(1);
+  TestSequencer sequencer(1);
   MustSubmit(sequencer, 0, Named("w", Sum({4})));
-  REQUIRE(TakeOnly<Execute>(sequencer).key == OperationKey{1, "w"});
+  REQUIRE(TakeItem(sequencer).key == OperationKey{1, "w"});
 }
 
 TEST_CASE("sequencer gives entries out once") {
-  Sequencer sequencer(1);
+  TestSequencer sequencer(1);
   MustSubmit(sequencer, 0, Named("w", Sum({4})));
   REQUIRE(sequencer.TakeEntries().size() == 1);
   REQUIRE(sequencer.TakeEntries().empty());
 }
 
 TEST_CASE("sequencer refuses what no honest rank sends") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   CHECK_FALSE(sequencer.Submit(2, Named("w", Sum({4})), At(0)).ok());
   CHECK_FALSE(sequencer.Submit(0, KnownRequest{7}, At(0)).ok());
   MustSubmit(sequencer, 0, Named("w", Sum({4})));
@@ -119,7 +66,7 @@ TEST_CASE("sequencer refuses what no honest rank sends") {
 
 TEST_CASE("sequencer ORs the votes of an agreement") {
   const auto outcome = [](bool a, bool b, bool c) {
-    Sequencer sequencer(3);
+    TestSequencer sequencer(3);
     MustSubmit(sequencer, 0, OfKind("v", OpKind::kAgreement, a));
     MustSubmit(sequencer, 1, OfKind("v", OpKind::kAgreement, b));
     MustSubmit(sequencer, 2, OfKind("v", OpKind::kAgreement, c));
@@ -132,50 +79,50 @@ TEST_CASE("sequencer ORs the votes of an agreement") {
 }
 
 TEST_CASE("sequencer makes the entry the barrier") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 1, OfKind("b", OpKind::kBarrier));
   MustSubmit(sequencer, 0, OfKind("b", OpKind::kBarrier));
   CHECK(TakeOnly<BarrierPassed>(sequencer).key == OperationKey{0, "b"});
 }
 
 TEST_CASE("sequencer tells an allgather the first dimension of every rank") {
-  Sequencer sequencer(3);
+  TestSequencer sequencer(3);
   Signature gather = Sum({0, 5});
   gather.kind = OpKind::kAllgather;
   for (const uint32_t rank : {2u, 0u, 1u}) {
     gather.shape.front() = 10 + rank;
     MustSubmit(sequencer, rank, Named("g", gather));
   }
-  CHECK(TakeOnly<Execute>(sequencer).first_dims == std::vector<int64_t>{10, 11, 12});
+  CHECK(TakeItem(sequencer).dims == std::vector<int64_t>{10, 11, 12});
 }
 
 // ---------------------------------------------------------------- ids
 
 TEST_CASE("sequencer gives a name an id with its first entry and no name after") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 0, Named("w", Sum({4})));
   MustSubmit(sequencer, 1, Named("w", Sum({4})));
-  const OperationKey key = TakeOnly<Execute>(sequencer).key;
+  const OperationKey key = TakeItem(sequencer).key;
   REQUIRE(key == OperationKey{1, "w"});
   MustSubmit(sequencer, 0, KnownRequest{key.id});
   MustSubmit(sequencer, 1, Named("w", Sum({4})));  // A rank may still be spelling it out.
-  CHECK(TakeOnly<Execute>(sequencer).key == OperationKey{1, ""});
+  CHECK(TakeItem(sequencer).key == OperationKey{1, ""});
 }
 
 TEST_CASE("sequencer gives no id to a name that will not come again") {
-  Sequencer sequencer(1);
+  TestSequencer sequencer(1);
   FullRequest once = Named("allreduce.noname.1", Sum({4}));
   once.reusable = false;
   MustSubmit(sequencer, 0, once);
-  CHECK(TakeOnly<Execute>(sequencer).key == OperationKey{0, "allreduce.noname.1"});
+  CHECK(TakeItem(sequencer).key == OperationKey{0, "allreduce.noname.1"});
 }
 
 TEST_CASE("sequencer takes an id for the call that it last stood for") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   for (const uint32_t rank : {0u, 1u}) {
     MustSubmit(sequencer, rank, Named("w", Sum({4})));
   }
-  const uint32_t id = TakeOnly<Execute>(sequencer).key.id;
+  const uint32_t id = TakeItem(sequencer).key.id;
   MustSubmit(sequencer, 0, KnownRequest{id});
   MustSubmit(sequencer, 1, Named("w", Sum({5})));
   const std::string message = TakeOnly<Rejected>(sequencer).message;
@@ -183,34 +130,34 @@ TEST_CASE("sequencer takes an id for the call that it last stood for") {
 }
 
 TEST_CASE("sequencer follows a shape that all ranks change together") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   for (const int64_t size : {4, 5}) {
     for (const uint32_t rank : {0u, 1u}) {
       MustSubmit(sequencer, rank, Named("w", Sum({size})));
     }
-    CHECK(TakeOnly<Execute>(sequencer).key.id == 1);
+    CHECK(TakeItem(sequencer).key.id == 1);
   }
   MustSubmit(sequencer, 0, KnownRequest{1});
   MustSubmit(sequencer, 1, Named("w", Sum({5})));
-  TakeOnly<Execute>(sequencer);
+  TakeItem(sequencer);
 }
 
 TEST_CASE("sequencer remembers each rank's own first dimension under an id") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   Signature gather = Sum({3, 5});
   gather.kind = OpKind::kAllgather;
   MustSubmit(sequencer, 0, Named("g", gather));
   gather.shape.front() = 4;
   MustSubmit(sequencer, 1, Named("g", gather));
-  TakeOnly<Execute>(sequencer);
+  TakeItem(sequencer);
   MustSubmit(sequencer, 1, KnownRequest{1});
   gather.shape.front() = 9;
   MustSubmit(sequencer, 0, Named("g", gather));
-  CHECK(TakeOnly<Execute>(sequencer).first_dims == std::vector<int64_t>{9, 4});
+  CHECK(TakeItem(sequencer).dims == std::vector<int64_t>{9, 4});
 }
 
 TEST_CASE("sequencer forgets the id of a call that was rejected") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   for (const uint32_t rank : {0u, 1u}) {
     MustSubmit(sequencer, rank, Named("w", Sum({4})));
   }
@@ -222,7 +169,7 @@ TEST_CASE("sequencer forgets the id of a call that was rejected") {
   for (const uint32_t rank : {0u, 1u}) {
     MustSubmit(sequencer, rank, Named("w", Sum({4})));
   }
-  CHECK(TakeOnly<Execute>(sequencer).key == OperationKey{2, "w"});
+  CHECK(TakeItem(sequencer).key == OperationKey{2, "w"});
 }
 
 // ---------------------------------------------------------------- calls that do not fit
@@ -296,6 +243,7 @@ TEST_CASE("sequencer rejects what nobody may call") {
   Contains(Rejection(Named("g", scalar), Named("g", scalar)), "without dimensions");
   Signature adasum = Sum({4});
   adasum.op = Op::kAdasum;
+  adasum.dtype = DType::kI32;
   Contains(Rejection(Named("w", adasum), Named("w", adasum)), "adasum");
   Signature flags = Sum({4});
   flags.dtype = DType::kBool;
@@ -304,9 +252,6 @@ TEST_CASE("sequencer rejects what nobody may call") {
   flags.op = Op::kSum;
   flags.prescale = 2;
   Contains(Rejection(Named("w", flags), Named("w", flags)), "cannot be scaled");
-  Signature set = Sum({4});
-  set.set = 3;
-  Contains(Rejection(Named("w", set), Named("w", set)), "process set 3");
   Signature device = Sum({4});
   device.device_kind = 1;
   Contains(Rejection(Named("w", device), Named("w", device)), "GPU");
@@ -320,28 +265,27 @@ TEST_CASE("sequencer passes one rank's own objection on to all") {
 }
 
 TEST_CASE("sequencer goes on after a rejection") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 0, Named("w", Sum({4})));
   MustSubmit(sequencer, 1, Named("w", Sum({5})));
   TakeOnly<Rejected>(sequencer);
   MustSubmit(sequencer, 0, Named("w", Sum({5})));
   MustSubmit(sequencer, 1, Named("w", Sum({5})));
-  TakeOnly<Execute>(sequencer);
+  TakeItem(sequencer);
 }
 
-TEST_CASE("sequencer shortens a long list of ranks") {
-  Sequencer sequencer(64);
+TEST_CASE("sequencer writes many ranks as ranges") {
+  TestSequencer sequencer(64);
   for (uint32_t rank = 0; rank < 64; ++rank) {
     MustSubmit(sequencer, rank, Named("w", Sum({rank == 63 ? 5 : 4})));
   }
-  Contains(TakeOnly<Rejected>(sequencer).message,
-           "shape [4] on ranks 0, 1, 2, 3, 4, 5, 6, 7 and 55 others; shape [5] on rank 63");
+  Contains(TakeOnly<Rejected>(sequencer).message, "shape [4] on ranks 0-62; shape [5] on rank 63");
 }
 
 // ---------------------------------------------------------------- members that finish
 
 TEST_CASE("sequencer fails pending and later data operations of a finished member") {
-  Sequencer sequencer(3);
+  TestSequencer sequencer(3);
   MustSubmit(sequencer, 0, Named("early", Sum({4})));
   sequencer.Finish(2);
   auto entries = sequencer.TakeEntries();
@@ -354,7 +298,7 @@ TEST_CASE("sequencer fails pending and later data operations of a finished membe
 }
 
 TEST_CASE("sequencer fails what the finished member had submitted but will not do") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 1, Named("w", Sum({4})));
   sequencer.Finish(1);
   const auto entries = sequencer.TakeEntries();
@@ -363,7 +307,7 @@ TEST_CASE("sequencer fails what the finished member had submitted but will not d
 }
 
 TEST_CASE("sequencer keeps the vote of a member that finished after it") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 1, OfKind("commit.9", OpKind::kAgreement, true));
   sequencer.Finish(1);
   sequencer.TakeEntries();
@@ -374,11 +318,11 @@ TEST_CASE("sequencer keeps the vote of a member that finished after it") {
 }
 
 TEST_CASE("sequencer lets a finished member's known calls fail by name") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   for (const uint32_t rank : {0u, 1u}) {
     MustSubmit(sequencer, rank, Named("w", Sum({4})));
   }
-  const uint32_t id = TakeOnly<Execute>(sequencer).key.id;
+  const uint32_t id = TakeItem(sequencer).key.id;
   sequencer.Finish(1);
   sequencer.TakeEntries();
   MustSubmit(sequencer, 0, KnownRequest{id});
@@ -386,7 +330,7 @@ TEST_CASE("sequencer lets a finished member's known calls fail by name") {
 }
 
 TEST_CASE("sequencer hears of a finish once and knows when all others have") {
-  Sequencer sequencer(3);
+  TestSequencer sequencer(3);
   CHECK_FALSE(sequencer.AllOthersFinished(0));
   sequencer.Finish(1);
   sequencer.Finish(1);
@@ -395,13 +339,13 @@ TEST_CASE("sequencer hears of a finish once and knows when all others have") {
   CHECK_FALSE(sequencer.AllOthersFinished(0));
   sequencer.Finish(2);
   CHECK(sequencer.AllOthersFinished(0));
-  CHECK(Sequencer(1).AllOthersFinished(0));
+  CHECK(TestSequencer(1).AllOthersFinished(0));
 }
 
 // ---------------------------------------------------------------- stalls
 
 TEST_CASE("sequencer warns once of a stall, with the missing ranks") {
-  Sequencer sequencer(4);
+  TestSequencer sequencer(4);
   MustSubmit(sequencer, 1, Named("w", Sum({4})), 10);
   MustSubmit(sequencer, 3, Named("w", Sum({4})), 50);
   CHECK(sequencer.CheckStalls(At(69), seconds(60), seconds(0)).warnings.empty());
@@ -415,7 +359,7 @@ TEST_CASE("sequencer warns once of a stall, with the missing ranks") {
 }
 
 TEST_CASE("sequencer reports the lost of a stall past the shutdown time") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 1, Named("w", Sum({4})), 0);
   CHECK(sequencer.CheckStalls(At(89), seconds(60), seconds(90)).lost.empty());
   const StallReport report = sequencer.CheckStalls(At(90), seconds(60), seconds(90));
@@ -424,7 +368,7 @@ TEST_CASE("sequencer reports the lost of a stall past the shutdown time") {
 }
 
 TEST_CASE("sequencer has no stall while nothing is pending, or when told never") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   CHECK(sequencer.CheckStalls(At(1000), seconds(1), seconds(1)).warnings.empty());
   MustSubmit(sequencer, 1, Named("w", Sum({4})), 0);
   const StallReport never = sequencer.CheckStalls(At(1000), seconds(0), seconds(0));
@@ -433,7 +377,7 @@ TEST_CASE("sequencer has no stall while nothing is pending, or when told never")
 }
 
 TEST_CASE("sequencer counts a stall from the first submission of each round") {
-  Sequencer sequencer(2);
+  TestSequencer sequencer(2);
   MustSubmit(sequencer, 0, Named("w", Sum({4})), 0);
   MustSubmit(sequencer, 1, Named("w", Sum({4})), 30);
   MustSubmit(sequencer, 0, Named("w", Sum({4})), 31);

@@ -177,16 +177,14 @@ void alltoall(Tensor in,
               std::vector<int64_t>* received_splits = nullptr,
               Options options = {});
 
-/// Reduces `in` as allreduce does, and gives each rank a part of the rows, in rank order; where they
-/// do not divide, the first ranks get one more. Average, sum, min, max, product.
+/// Reduces `in` as allreduce does, and gives each rank a part of the rows, in rank order; where
+/// they do not divide, the first ranks get one more. Average, sum, min, max, product.
 Handle reducescatter_async(Tensor in, Allocate out, Options options = {});
 void reducescatter(Tensor in, Allocate out, Options options = {});
 Handle grouped_reducescatter_async(std::vector<Tensor> in,
                                    std::vector<Allocate> out,
                                    Options options = {});
-void grouped_reducescatter(std::vector<Tensor> in,
-                           std::vector<Allocate> out,
-                           Options options = {});
+void grouped_reducescatter(std::vector<Tensor> in, std::vector<Allocate> out, Options options = {});
 
 /// Returns when every rank has called it.
 Handle barrier_async(Options options = {});
