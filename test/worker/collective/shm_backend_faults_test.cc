@@ -185,7 +185,7 @@ TEST_CASE("shm backend begins nothing after a failure, so that no peer takes wha
   REQUIRE(world.backend(0).Broadcast({root, 5, In(kBrief)}, sent.data(), bytes, 0).code() ==
           StatusCode::kTimeout);
   // The next one of the log, as an engine that goes on by mistake would run it.
-  CHECK(world.backend(0).Broadcast({root, 6, In(kLong)}, sent.data(), bytes, 0).code() ==
+  CHECK(world.backend(0).Broadcast({root, 6, In(kBrief)}, sent.data(), bytes, 0).code() ==
         StatusCode::kTimeout);
   CHECK(world.backend(0).suspects() == std::vector<int>{7});
   Bytes received(bytes, 'x');
