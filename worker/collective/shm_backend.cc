@@ -52,32 +52,79 @@ class ShmBackend final : public Backend {
 
   Status Allreduce(const OpContext& context,
                    std::span<const Piece> pieces,
-                   const Reduction& what) override;
+                   const Reduction& what) override {
+    return Guarded(context, [&] { return RunAllreduce(pieces, what); });
+  }
   Status ReduceToRoot(const OpContext& context,
                       std::span<const Piece> pieces,
                       const Reduction& what,
                       void* accumulators,
-                      int root) override;
+                      int root) override {
+    return Guarded(context, [&] { return RunReduceToRoot(pieces, what, accumulators, root); });
+  }
   Status ReduceScatter(const OpContext& context,
                        const void* in,
                        void* out,
                        std::span<const size_t> counts,
-                       const Reduction& what) override;
+                       const Reduction& what) override {
+    return Guarded(context, [&] { return RunReduceScatter(in, out, counts, what); });
+  }
   Status Allgatherv(const OpContext& context,
                     const void* in,
                     void* out,
-                    std::span<const size_t> byte_counts) override;
-  Status Broadcast(const OpContext& context, void* inout, size_t bytes, int root) override;
+                    std::span<const size_t> byte_counts) override {
+    return Guarded(context, [&] { return RunAllgatherv(in, out, byte_counts); });
+  }
+  Status Broadcast(const OpContext& context, void* inout, size_t bytes, int root) override {
+    return Guarded(context, [&] { return RunBroadcast(context, inout, bytes, root); });
+  }
   Status Alltoallv(const OpContext& context,
                    const void* in,
                    std::span<const size_t> send_bytes,
                    void* out,
-                   std::span<const size_t> receive_bytes) override;
-  Status Barrier(const OpContext& context) override;
+                   std::span<const size_t> receive_bytes) override {
+    return Guarded(context,
+                   [&] { return RunAlltoallv(context, in, send_bytes, out, receive_bytes); });
+  }
+  Status Barrier(const OpContext& context) override {
+    return Guarded(context, [&] { return RunBarrier(); });
+  }
   void Abort() override { exchange_.Abort(); }
   std::vector<int> suspects() const override { return exchange_.suspects(); }
 
  private:
+  /// Begins the operation and runs it, unless an earlier one failed: to begin another tells the
+  /// peers that the earlier one was passed, and they would take what never was given.
+  template <class Body>
+  Status Guarded(const OpContext& context, const Body& body) {
+    if (!dead_.ok()) {
+      return dead_;
+    }
+    dead_ = Status::Failed("an earlier operation was left by an exception");
+    if (exchange_.aborted()) {
+      return dead_ = SlotExchange::Aborted();
+    }
+    exchange_.Begin(context);
+    return dead_ = body();
+  }
+  Status RunAllreduce(std::span<const Piece> pieces, const Reduction& what);
+  Status RunReduceToRoot(std::span<const Piece> pieces,
+                         const Reduction& what,
+                         void* accumulators,
+                         int root);
+  Status RunReduceScatter(const void* in,
+                          void* out,
+                          std::span<const size_t> counts,
+                          const Reduction& what);
+  Status RunAllgatherv(const void* in, void* out, std::span<const size_t> byte_counts);
+  Status RunBroadcast(const OpContext& context, void* inout, size_t bytes, int root);
+  Status RunAlltoallv(const OpContext& context,
+                      const void* in,
+                      std::span<const size_t> send_bytes,
+                      void* out,
+                      std::span<const size_t> receive_bytes);
+  Status RunBarrier();
+
   /// The steps of an operation in which every member gives a slot and takes from the others':
   /// `give(step)` fills this rank's slot and lends it; `take(step)` reads. A rank gives up to
   /// `give_steps` and takes up to `take_steps`; `can_take(step)`: all that it reads is there.
@@ -103,6 +150,7 @@ class ShmBackend final : public Backend {
 
   SlotExchange exchange_;
   const std::unique_ptr<char[]> scratch_;
+  Status dead_;  // Why no operation is run any more.
 };
 
 template <class Give, class CanTake, class Take, class Missing>
@@ -162,10 +210,7 @@ Status ShmBackend::ReduceAlone(const kernels::ReducePlan& plan,
 
 // ---------------------------------------------------------------- reductions
 
-Status ShmBackend::Allreduce(const OpContext& context,
-                             std::span<const Piece> pieces,
-                             const Reduction& what) {
-  exchange_.Begin(context);
+Status ShmBackend::RunAllreduce(std::span<const Piece> pieces, const Reduction& what) {
   const kernels::ReducePlan plan = PlanOf(what);
   if (exchange_.size() > 1) {
     return ShmAllreduce(exchange_, pieces, plan, scratch_.get()).Run();
@@ -181,12 +226,10 @@ Status ShmBackend::Allreduce(const OpContext& context,
   return Ended();
 }
 
-Status ShmBackend::ReduceToRoot(const OpContext& context,
-                                std::span<const Piece> pieces,
-                                const Reduction& what,
-                                void* accumulators,
-                                int root) {
-  exchange_.Begin(context);
+Status ShmBackend::RunReduceToRoot(std::span<const Piece> pieces,
+                                   const Reduction& what,
+                                   void* accumulators,
+                                   int root) {
   // Factors of the result are not for here, where it is not complete.
   kernels::ReducePlan plan = PlanOf(what);
   plan.postscale = 1;
@@ -260,12 +303,10 @@ void ShmBackend::ReduceToAccumulators(const kernels::ReducePlan& plan,
   }
 }
 
-Status ShmBackend::ReduceScatter(const OpContext& context,
-                                 const void* in,
-                                 void* out,
-                                 std::span<const size_t> counts,
-                                 const Reduction& what) {
-  exchange_.Begin(context);
+Status ShmBackend::RunReduceScatter(const void* in,
+                                    void* out,
+                                    std::span<const size_t> counts,
+                                    const Reduction& what) {
   const kernels::ReducePlan plan = PlanOf(what);
   if (exchange_.size() == 1) {
     return ReduceAlone(plan, in, out, counts[0]);
@@ -327,11 +368,7 @@ Status ShmBackend::ReduceScatter(const OpContext& context,
 
 // ---------------------------------------------------------------- copies
 
-Status ShmBackend::Allgatherv(const OpContext& context,
-                              const void* in,
-                              void* out,
-                              std::span<const size_t> byte_counts) {
-  exchange_.Begin(context);
+Status ShmBackend::RunAllgatherv(const void* in, void* out, std::span<const size_t> byte_counts) {
   const int self = exchange_.self();
   const std::vector<size_t> starts = StartsOf(byte_counts);
   const size_t own_bytes = byte_counts[static_cast<size_t>(self)];
@@ -373,8 +410,7 @@ Status ShmBackend::Allgatherv(const OpContext& context,
       [&](uint64_t step) { return exchange_.Lacking(Mark::kGiven, step + 1); });
 }
 
-Status ShmBackend::Broadcast(const OpContext& context, void* inout, size_t bytes, int root) {
-  exchange_.Begin(context);
+Status ShmBackend::RunBroadcast(const OpContext& context, void* inout, size_t bytes, int root) {
   if (exchange_.size() == 1) {
     return Ended();
   }
@@ -400,12 +436,11 @@ Status ShmBackend::Broadcast(const OpContext& context, void* inout, size_t bytes
       [&](uint64_t) { return std::vector<int>{context.group.ranks[static_cast<size_t>(root)]}; });
 }
 
-Status ShmBackend::Alltoallv(const OpContext& context,
-                             const void* in,
-                             std::span<const size_t> send_bytes,
-                             void* out,
-                             std::span<const size_t> receive_bytes) {
-  exchange_.Begin(context);
+Status ShmBackend::RunAlltoallv(const OpContext& context,
+                                const void* in,
+                                std::span<const size_t> send_bytes,
+                                void* out,
+                                std::span<const size_t> receive_bytes) {
   const int self = exchange_.self();
   const auto own = static_cast<size_t>(self);
   const std::vector<size_t> sources = StartsOf(send_bytes);
@@ -469,8 +504,7 @@ Status ShmBackend::Alltoallv(const OpContext& context,
   return Pump(give_steps, take_steps, Wake::kAnyone, give, can_take, take, missing);
 }
 
-Status ShmBackend::Barrier(const OpContext& context) {
-  exchange_.Begin(context);
+Status ShmBackend::RunBarrier() {
   if (exchange_.aborted()) {
     return SlotExchange::Aborted();
   }
