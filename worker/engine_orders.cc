@@ -357,6 +357,15 @@ void Engine::EndSession(const std::string& reason) {
     }
     Retire(session);
   });
+  if (session->rank() == 0 && options_.agent) {
+    const LogCounters counters = session->counters();
+    spdlog::info(
+        "rank 0: generation {}: {} operation(s) moved data, in {} step(s), {} of them fused",
+        generation.value,
+        counters.operations,
+        counters.executes,
+        counters.fused);
+  }
   // After End, so that nothing is added behind this look.
   const ProcessSets sets = session->sets();
   set_records_ = sets.ToRecords();

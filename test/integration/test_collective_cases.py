@@ -71,6 +71,18 @@ class FusionAndNames(collectives.CollectivesTest):
             self.check(4, "random", rounds=2, cases=200, elements=5000, seed=threshold + 1,
                        env={"HOROVOD_FUSION_THRESHOLD": str(threshold)})
 
+    def test_case_100_a_counter_shows_it(self):
+        for threshold, fuses in ((0, False), (64 << 20, True)):
+            job = self.check(2, "outstanding", count=2000, args=["--log-level", "info"],
+                             env={"HOROVOD_FUSION_THRESHOLD": str(threshold)})
+            counts = re.findall(r"(\d+) operation\(s\) moved data, in (\d+) step\(s\), "
+                                r"(\d+) of them fused", job.stderr())
+            self.assertEqual(len(counts), 1, job.report())
+            operations, steps, fused = map(int, counts[0])
+            self.assertGreaterEqual(operations, 2000, job.report())
+            self.assertEqual(steps < operations, fuses, job.report())
+            self.assertEqual(fused > 0, fuses, job.report())
+
     def test_case_101_reproducible(self):
         self.check(4, "reproducible")
         self.check(4, "reproducible", hosts=TWO_HOSTS)

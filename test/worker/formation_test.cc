@@ -1,5 +1,8 @@
 #include "worker/formation.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -17,6 +20,8 @@ struct Crowd : Bench {
     std::string address;
     std::unique_ptr<LinkAcceptor> acceptor;
     std::shared_ptr<Segment> segment;
+    std::vector<SetRecord> sets;
+    int32_t next_set_id = 1;
     std::unique_ptr<Formation> formation;
     std::optional<FormedWorld> world;
     std::vector<uint32_t> suspects;
@@ -24,7 +29,7 @@ struct Crowd : Bench {
   };
   std::vector<Member> members;
   std::vector<uint32_t> hosts;
-  BackendChoice choice = BackendChoice::kAuto;
+  std::vector<std::vector<int32_t>> first_sets;
   bool segments_are_late = false;  // The test calls SetSegment.
 
   explicit Crowd(uint32_t size, std::optional<size_t> guests_max = std::nullopt)
@@ -45,7 +50,9 @@ struct Crowd : Bench {
     Formation::Callbacks callbacks;
     plan.incarnation = 100 + rank;
     plan.hosts = hosts;
-    plan.backend = choice;
+    plan.sets = member.sets;
+    plan.next_set_id = member.next_set_id;
+    plan.first_sets = first_sets;
     callbacks.on_formed = [&member](FormedWorld world) { member.world = std::move(world); };
     callbacks.on_broken = [&member](uint32_t suspect, const std::string& evidence) {
       member.suspects.push_back(suspect);
@@ -80,6 +87,103 @@ TEST_CASE("formation builds a star of control links and a mesh of data links") {
       CHECK(member.world->data[peer].valid() == (peer != rank));
       CHECK((member.world->control[peer] != nullptr) == (peer != rank && (rank == 0 || peer == 0)));
     }
+  }
+}
+
+namespace {
+
+std::shared_ptr<Segment> NewSegment(int members) {
+  UniqueFd memory(::memfd_create("segment", MFD_CLOEXEC));
+  REQUIRE(::ftruncate(memory.get(),
+                      static_cast<off_t>(SegmentBytes(static_cast<size_t>(members)))) == 0);
+  return Segment::Map(memory, members).value();
+}
+
+}  // namespace
+
+TEST_CASE("formation of a world that shares memory builds no data links") {
+  Crowd crowd(4);
+  for (auto& member : crowd.members) {
+    member.segment = NewSegment(4);
+  }
+  const bool all = GENERATE(true, false);
+  if (!all) {
+    crowd.members[2].segment = nullptr;  // One without is enough.
+  }
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    crowd.Form(rank);
+  }
+  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    const FormedWorld& world = *crowd.members[rank].world;
+    CHECK(world.backend == (all ? BackendKind::kShm : BackendKind::kGloo));
+    CHECK((world.segment != nullptr) == all);
+    CHECK(world.data[(rank + 1) % 4].valid() == !all);
+    CHECK(world.hosts == std::vector<uint32_t>{0, 0, 0, 0});
+    CHECK(crowd.members[rank].suspects.empty());
+  }
+}
+
+TEST_CASE("formation waits for each member to know whether it has memory in common") {
+  Crowd crowd(2);
+  crowd.segments_are_late = true;
+  crowd.Form(0);
+  crowd.Form(1);
+  const uint32_t last = GENERATE(0u, 1u);
+  crowd.members[1 - last].formation->SetSegment(NewSegment(2));
+  CHECK_FALSE(crowd.RunUntil([&] { return crowd.AllFormed(); }, std::chrono::milliseconds(100)));
+  crowd.members[last].formation->SetSegment(NewSegment(2));
+  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+  CHECK(crowd.members[0].world->backend == BackendKind::kShm);
+}
+
+TEST_CASE("formation over several hosts needs no memory where a member is alone") {
+  Crowd crowd(3);
+  crowd.hosts = {0, 1, 1};
+  crowd.members[1].segment = NewSegment(2);
+  crowd.members[2].segment = NewSegment(2);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    crowd.Form(rank);
+  }
+  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    CHECK(crowd.members[rank].world->backend == BackendKind::kHierarchical);
+    CHECK(crowd.members[rank].world->data[(rank + 1) % 3].valid());
+    CHECK((crowd.members[rank].world->segment != nullptr) == (rank > 0));
+  }
+}
+
+TEST_CASE("formation gives all members the process sets of whoever has seen most of the log") {
+  Crowd crowd(3);
+  // Incarnations are 100 + rank. Rank 2 has seen one set more than the others; 999 is gone.
+  crowd.members[0].sets = crowd.members[1].sets = {{1, {100, 101}}};
+  crowd.members[2].sets = {{1, {100, 101}}, {2, {101, 999}}};
+  crowd.members[0].next_set_id = crowd.members[1].next_set_id = 2;
+  crowd.members[2].next_set_id = 3;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    crowd.Form(rank);
+  }
+  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+  for (const auto& member : crowd.members) {
+    const ProcessSets& sets = member.world->sets;
+    REQUIRE(sets.Find(1) != nullptr);
+    CHECK(sets.Find(1)->ranks == std::vector<int32_t>{0, 1});
+    REQUIRE(sets.Find(2) != nullptr);
+    CHECK(sets.Find(2)->broken());
+    CHECK(sets.next_id() == 3);
+  }
+}
+
+TEST_CASE("formation makes the first world's process sets as rank 0 names them") {
+  Crowd crowd(3);
+  crowd.first_sets = {{0, 2}, {1, 7}};  // The second is none: no rank 7.
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    crowd.Form(rank);
+  }
+  REQUIRE(crowd.RunUntil([&] { return crowd.AllFormed(); }));
+  for (const auto& member : crowd.members) {
+    CHECK(member.world->sets.all().size() == 2);
+    CHECK(member.world->sets.Find(1)->ranks == std::vector<int32_t>{0, 2});
   }
 }
 
