@@ -1,8 +1,6 @@
 #include "worker/call.h"
 
-#include <algorithm>
-#include <numeric>
-
+#include "worker/core/call_check.h"
 #include "worker/core/dtype.h"
 
 namespace muster::worker {
@@ -17,24 +15,6 @@ std::string KeyOf(Generation generation, const ProcessSet& set, const std::strin
   key.append(reinterpret_cast<const char*>(&set.id), sizeof set.id);
   key.append(name);
   return key;
-}
-
-bool HasTensor(OpKind kind) {
-  switch (kind) {
-    case OpKind::kAllreduce:
-    case OpKind::kAllgather:
-    case OpKind::kBroadcast:
-    case OpKind::kAlltoall:
-    case OpKind::kReducescatter:
-      return true;
-    case OpKind::kBarrier:
-    case OpKind::kAgreement:
-    case OpKind::kJoin:
-    case OpKind::kAddSet:
-    case OpKind::kRemoveSet:
-      break;
-  }
-  return false;
 }
 
 bool HasAllocate(OpKind kind) {
@@ -61,29 +41,11 @@ std::string FindSplitsObjection(const Submission& submission, size_t set_size) {
     return "";  // The coordinator refuses it, with the same words for every rank.
   }
   const int64_t rows = submission.in.shape.front();
-  const std::vector<int64_t>& splits = submission.splits;
-  if (splits.empty()) {
+  if (submission.splits.empty()) {
     return std::to_string(rows) + " rows do not divide into " + std::to_string(set_size) +
            " equal parts, and no splits were given";
   }
-  if (splits.size() != set_size) {
-    return std::to_string(splits.size()) + " splits were given for " + std::to_string(set_size) +
-           " ranks";
-  }
-  int64_t sum = 0;
-  for (const int64_t split : splits) {
-    if (split < 0) {
-      return "a split is negative: " + ToString(splits);
-    }
-    if (split > rows - sum) {
-      return "the splits " + ToString(splits) + " come to more than the " + std::to_string(rows) +
-             " rows";
-    }
-    sum += split;
-  }
-  return sum == rows ? ""
-                     : "the splits " + ToString(splits) + " come to " + std::to_string(sum) +
-                           " of " + std::to_string(rows) + " rows";
+  return FindSplitsFault(rows, submission.splits, set_size);
 }
 
 }  // namespace
@@ -136,11 +98,7 @@ Call::Call(Submission submission,
 void Call::Settle(size_t set_size) {
   if (submission_.kind == OpKind::kAlltoall && submission_.splits.empty() &&
       !submission_.in.shape.empty()) {
-    const int64_t rows = submission_.in.shape.front();
-    const auto parts = static_cast<int64_t>(set_size);
-    if (rows % parts == 0) {
-      submission_.splits.assign(set_size, rows / parts);
-    }
+    submission_.splits = EqualSplits(submission_.in.shape.front(), set_size).value_or(Shape());
   }
   objection_ = FindObjection(submission_, set_size);
   if (!objection_.empty()) {

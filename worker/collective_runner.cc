@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "kernels/reduce.h"
+#include "worker/collective/reduction_plan.h"
 #include "worker/core/dtype.h"
 
 namespace muster::worker {
@@ -67,37 +68,21 @@ struct Run {
   size_t size() const { return job.group->ranks.size(); }
 };
 
-Reduction ReductionOf(const Submission& call, size_t group_size) {
-  Reduction what;
-  what.dtype = call.in.dtype;
-  what.op = call.op;
-  what.prescale = call.prescale;
-  what.postscale = call.postscale;
-  what.divisor = call.op == Op::kAverage ? static_cast<int>(group_size) : 1;
-  return what;
-}
-
 // ---------------------------------------------------------------- allreduce
 
 Status RunAllreduce(const Run& run) {
   std::vector<Piece> pieces;
   pieces.reserve(run.job.items.size());
-  Reduction what;
   for (const JobItem& item : run.job.items) {
-    if (item.call) {
-      const Submission& call = item.call->submission();
-      pieces.push_back({call.in.data, call.out.data, CountOf(call.in.shape, call.in.dtype)});
-      what = ReductionOf(call, run.size());
-    } else {
-      const Signature& zeros = item.zeros;
-      pieces.push_back({nullptr, nullptr, CountOf(zeros.shape, zeros.dtype)});
-      what = {zeros.dtype,
-              zeros.op,
-              zeros.prescale,
-              zeros.postscale,
-              zeros.op == Op::kAverage ? static_cast<int>(run.size()) : 1};
-    }
+    const Signature& signature = item.call ? item.call->signature() : item.zeros;
+    const size_t count = CountOf(signature.shape, signature.dtype);
+    const void* in = item.call ? item.call->submission().in.data : nullptr;
+    void* out = item.call ? item.call->submission().out.data : nullptr;
+    pieces.push_back({in, out, count});
   }
+  const JobItem& first = run.job.items.front();
+  const Reduction what =
+      ReductionOf(first.call ? first.call->signature() : first.zeros, run.size());
   return run.backend.Allreduce(run.Context(0), pieces, what);
 }
 
@@ -175,8 +160,11 @@ Status RunReducescatter(const Run& run, size_t index, const Submission& call) {
   const ResultMemory result(
       call, static_cast<int64_t>(own_rows), counts[run.self()] * ElementSize(call.in.dtype));
   *run.own_error = result.error();
-  return run.backend.ReduceScatter(
-      run.Context(index), call.in.data, result.data(), counts, ReductionOf(call, run.size()));
+  return run.backend.ReduceScatter(run.Context(index),
+                                   call.in.data,
+                                   result.data(),
+                                   counts,
+                                   ReductionOf(run.job.items[index].call->signature(), run.size()));
 }
 
 Status RunBroadcast(const Run& run, size_t index, const Submission& call) {

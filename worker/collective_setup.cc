@@ -6,6 +6,7 @@
 #include "kernels/reduce.h"
 #include "worker/collective/gloo_backend.h"
 #include "worker/collective/hierarchical_backend.h"
+#include "worker/collective/reduction_plan.h"
 #include "worker/collective/shm_backend.h"
 #include "worker/core/dtype.h"
 
@@ -64,12 +65,7 @@ WorldBackend MakeWorldBackend(const Place& place,
 std::string ReduceSmall(const Signature& signature,
                         const std::vector<const std::string*>& inputs,
                         uint32_t divisor) {
-  kernels::ReducePlan plan;
-  plan.type = static_cast<kernels::Element>(signature.dtype);
-  plan.op = static_cast<kernels::ReduceOp>(signature.op);
-  plan.prescale = signature.prescale;
-  plan.postscale = signature.postscale;
-  plan.divisor = signature.op == Op::kAverage ? static_cast<int>(divisor) : 1;
+  const kernels::ReducePlan plan = PlanOf(ReductionOf(signature, divisor));
   std::vector<const void*> data;
   size_t bytes = 0;
   for (const std::string* input : inputs) {

@@ -37,22 +37,18 @@ void Formation::SetSegment(std::shared_ptr<Segment> segment) {
   if (plan_.rank != 0) {
     return AnnounceSelf();
   }
-  Announce own;
-  own.addresses = plan_.own_addresses;
-  own.incarnation = plan_.incarnation;
-  own.host = plan_.hosts[0];
-  own.has_segment = *segment_ != nullptr;
-  own.sets = plan_.sets;
-  own.next_set_id = plan_.next_set_id;
-  announced_[0] = std::move(own);
+  announced_[0] = OwnAnnounce();
   CheckAnnounced();
 }
 
 // Whichever comes last, the link or the segment.
 void Formation::AnnounceSelf() {
-  if (!segment_ || !world_.control[0]) {
-    return;
+  if (segment_ && world_.control[0]) {
+    world_.control[0]->Send(Encode(OwnAnnounce()));
   }
+}
+
+Announce Formation::OwnAnnounce() const {
   Announce announce;
   announce.addresses = plan_.own_addresses;
   announce.incarnation = plan_.incarnation;
@@ -60,7 +56,7 @@ void Formation::AnnounceSelf() {
   announce.has_segment = *segment_ != nullptr;
   announce.sets = plan_.sets;
   announce.next_set_id = plan_.next_set_id;
-  world_.control[0]->Send(Encode(announce));
+  return announce;
 }
 
 void Formation::Dial(uint32_t rank, LinkKind kind, const std::vector<std::string>& addresses) {

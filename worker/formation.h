@@ -77,6 +77,7 @@ class Formation {
   void OnControlFrame(uint32_t rank, std::string_view frame);
   void OnAnnounce(uint32_t rank, Announce message);
   void AnnounceSelf();
+  Announce OwnAnnounce() const;
   void CheckAnnounced();
   AddressTable MakeTable() const;
   ProcessSets FirstSets(const std::vector<uint64_t>& incarnations) const;

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "common/unique_fd.h"
+#include "worker/page_answer.h"
 
 namespace muster::worker {
 namespace {
@@ -37,26 +38,6 @@ Result<UniqueFd> ConnectTo(const std::string& path, std::chrono::milliseconds ti
   return fd;
 }
 
-/// The answer, with the descriptor that may come along.
-ssize_t ReceiveAnswer(int socket, PageAnswer& answer, UniqueFd& memory) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec part{&answer, sizeof answer};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (size > 0 && header != nullptr && header->cmsg_level == SOL_SOCKET &&
-      header->cmsg_type == SCM_RIGHTS) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    memory.Reset(fd);
-  }
-  return size;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<PageClient>> PageClient::Connect(const std::string& directory,
@@ -75,19 +56,18 @@ Result<std::unique_ptr<PageClient>> PageClient::Connect(const std::string& direc
       static_cast<ssize_t>(sizeof request)) {
     return Unanswered(path, strerror(errno));
   }
-  PageAnswer answer;
-  UniqueFd memory;
-  const ssize_t size = ReceiveAnswer(socket.value().get(), answer, memory);
-  if (size != static_cast<ssize_t>(sizeof answer)) {
-    return Unanswered(path, size < 0 ? strerror(errno) : "the answer is cut short");
+  const ReceivedAnswer received = ReceiveAnswer(socket.value().get());
+  if (!received.well_formed()) {
+    return Unanswered(path,
+                      received.size < 0 ? strerror(errno) : "the answer is not of this version");
   }
-  answer.error[sizeof answer.error - 1] = '\0';
-  if (answer.error[0] != '\0') {
-    return Status::Failed("the agent refused this worker: " + std::string(answer.error));
+  if (received.answer.error[0] != '\0') {
+    return Status::Failed("the agent refused this worker: " + std::string(received.answer.error));
   }
+  const int memory = received.memory.get();
   void* page =
-      memory.valid()
-          ? ::mmap(nullptr, kWorkerPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0)
+      received.memory.valid()
+          ? ::mmap(nullptr, kWorkerPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0)
           : MAP_FAILED;
   if (page == MAP_FAILED) {
     return Unanswered(path, "it sent no page");

@@ -167,8 +167,8 @@ std::shared_ptr<Call> Session::TakeCall(Ticket ticket) {
 
 void Session::Finish(const std::shared_ptr<Call>& call, std::exception_ptr error, int64_t value) {
   const bool has_callbacks = call->Complete(std::move(error), value);
-  Notify();  // It may be what the driver sleeps for, and it was the loop's thread that learned of
-             // it.
+  // It may be what the driver sleeps for, and it was the loop's thread that learned of it.
+  Notify();
   if (!has_callbacks) {
     return;
   }
@@ -191,6 +191,7 @@ void Session::FinishTickets(const std::vector<Ticket>& tickets,
 
 void Session::FinishAll(const std::exception_ptr& error) {
   agreements_ = 0;
+  agreement_awaited_ = false;
   for (const auto& [ticket, call] : std::exchange(calls_, {})) {
     Finish(call, error);
   }
@@ -300,12 +301,8 @@ void Session::Apply(const LogEntry& entry) {
     }
     return;
   }
-  if (const auto* execute = std::get_if<worker::Execute>(&entry);
-      execute != nullptr && finished_.contains(rank_)) {
-    return;  // Not this rank's any more.
-  }
   if (finished_.contains(rank_)) {
-    return;
+    return;  // Not this rank's any more.
   }
   const Result<FollowStep> step = follower_.Apply(entry);
   if (!step.ok()) {
@@ -430,8 +427,8 @@ void Session::CheckLeft() {
     return;
   }
   // Finished, and what was logged before is done.
-  const bool drained = finished_.contains(rank_) && jobs_.empty() && !running_;
   const bool idle = jobs_.empty() && !running_;
+  const bool drained = finished_.contains(rank_) && idle;
   bool left = drained || (closed_.contains(0) && (idle || backend_failed_));
   if (coordinates()) {
     const bool flushed = outbox_.empty() && sockets_flushed_ && (!rings_ || rings_->flushed());
@@ -463,7 +460,6 @@ void Session::End(std::exception_ptr error, std::function<void()> on_drained) {
   const MutexLock lock(mutex_);
   MUSTER_CHECK(!end_, "a session ends once");
   end_ = std::move(error);
-  ended_.store(true, std::memory_order_release);
   on_drained_ = std::move(on_drained);
   backend_->Abort();
   if (!running_) {

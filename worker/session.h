@@ -95,6 +95,7 @@ class Session : public std::enable_shared_from_this<Session> {
   ProcessSets sets() const;
   /// Agreements that passed while this rank was joined.
   uint64_t joined_agreements() const;
+  /// Rank 0's; the others count nothing.
   LogCounters counters() const;
 
   Generation generation() const { return generation_; }
@@ -221,7 +222,6 @@ class Session : public std::enable_shared_from_this<Session> {
   std::set<uint32_t> closed_ MUSTER_GUARDED_BY(mutex_);    // Their sockets are.
   bool log_broken_ MUSTER_GUARDED_BY(mutex_) = false;      // Rank 0 broke the rules.
   std::exception_ptr end_ MUSTER_GUARDED_BY(mutex_);       // Set by End.
-  std::atomic<bool> ended_{false};
   std::function<void()> on_drained_ MUSTER_GUARDED_BY(mutex_);
   bool leaving_ MUSTER_GUARDED_BY(mutex_) = false;
   bool stop_coordinating_ MUSTER_GUARDED_BY(mutex_) = false;

@@ -79,7 +79,7 @@ void Session::HelpComplete(const Operation& operation) noexcept {
     if (agreements_ > 0) {
       // It may be an agreement that is waited for, and rank 0 may be computing.
       agreement_awaited_ = true;
-      if (!coordinates()) {
+      if (rings_ && rings_->Reaches(MemberOf(0))) {
         SendTo(0, Encode(Poke{}), true);
       }
     }
@@ -291,11 +291,7 @@ void Session::OnLinkBroken(uint32_t rank, const std::string& reason) {
   if (!coordinates() && finished_.contains(rank)) {
     FinishAll(std::make_exception_ptr(WorkersFinished("rank 0 has finished and shut down")));
   }
-  if (end_ || finished_.contains(rank) || departed_.contains(rank)) {
-    CheckLeft();
-    return;
-  }
-  if (leaving_) {
+  if (end_ || leaving_ || finished_.contains(rank) || departed_.contains(rank)) {
     CheckLeft();
     return;
   }

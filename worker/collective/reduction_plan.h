@@ -1,13 +1,24 @@
 #pragma once
 
-// A Reduction in the words of kernels/reduce.h. Only names change.
+// From the log's words to a Reduction, and from that to those of kernels/reduce.h. Only names
+// change.
 //
 // Thread-safe: no state.
 
 #include "kernels/reduce.h"
 #include "worker/collective/backend.h"
+#include "worker/core/log_types.h"
 
 namespace muster::worker {
+
+/// `members`: of the process set.
+inline Reduction ReductionOf(const Signature& signature, size_t members) {
+  return {signature.dtype,
+          signature.op,
+          signature.prescale,
+          signature.postscale,
+          signature.op == Op::kAverage ? static_cast<int>(members) : 1};
+}
 
 inline kernels::ReducePlan PlanOf(const Reduction& what) {
   return {static_cast<kernels::Element>(what.dtype),

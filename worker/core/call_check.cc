@@ -61,19 +61,6 @@ std::string Differences(const std::vector<CallGroup>& groups, const Text& text) 
   return out;
 }
 
-bool HasTensor(OpKind kind) {
-  switch (kind) {
-    case OpKind::kAllreduce:
-    case OpKind::kAllgather:
-    case OpKind::kBroadcast:
-    case OpKind::kAlltoall:
-    case OpKind::kReducescatter:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool HasFreeFirstDimension(OpKind kind) {
   return kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
 }
@@ -214,6 +201,19 @@ std::string FindTensorFault(const Signature& signature,
 }
 
 }  // namespace
+
+bool HasTensor(OpKind kind) {
+  switch (kind) {
+    case OpKind::kAllreduce:
+    case OpKind::kAllgather:
+    case OpKind::kBroadcast:
+    case OpKind::kAlltoall:
+    case OpKind::kReducescatter:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::string Clip(std::string text, size_t size) {
   constexpr std::string_view kDots = "...";

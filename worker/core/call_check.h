@@ -32,6 +32,9 @@ std::string FindMismatch(std::string_view name,
 /// that it exists is assumed.
 std::string FindFault(const Signature& signature, const ProcessSets& sets);
 
+/// Whether calls of this kind bring a tensor.
+bool HasTensor(OpKind kind);
+
 /// Why an alltoall among so many members cannot be split like this; empty: it can. `rows`: the
 /// first dimension. Each rank can tell for itself, and the coordinator looks again.
 std::string FindSplitsFault(int64_t rows, std::span<const int64_t> splits, size_t members);

@@ -170,7 +170,9 @@ struct LogFollower::EntryVisitor {
   Names& names = *follower.names_;
 
   Result<FollowStep> operator()(const Execute& entry) const;
-  Result<FollowStep> operator()(const SmallResult& entry) const;
+  Result<FollowStep> operator()(const SmallResult& entry) const {
+    return Pass(entry.key, OpKind::kAllreduce, &entry.bytes);
+  }
   Result<FollowStep> operator()(const Agreed& entry) const {
     return Pass(entry.key, OpKind::kAgreement);
   }
@@ -194,7 +196,10 @@ struct LogFollower::EntryVisitor {
   Result<int> Index(int32_t set) const;
   /// Null: the rank has joined, and never heard of it.
   Result<Operation*> Find(const OperationKey& key) const;
-  Result<FollowStep> Pass(const OperationKey& key, OpKind kind) const;
+  /// What needs no data moved. `result`: of a small allreduce.
+  Result<FollowStep> Pass(const OperationKey& key,
+                          OpKind kind,
+                          const std::string* result = nullptr) const;
   Result<FollowStep> Fail(const OperationKey& key) const;
   /// Of an operation that all ranks of the world have asked for.
   Result<Ticket> Own(const OperationKey& key, OpKind kind, const Signature*& signature) const;
@@ -328,38 +333,9 @@ Result<FollowStep> LogFollower::EntryVisitor::operator()(const Execute& entry) c
   return step;
 }
 
-Result<FollowStep> LogFollower::EntryVisitor::operator()(const SmallResult& entry) const {
-  const Result<int> index = Index(entry.key.set);
-  if (!index.ok()) {
-    return index.status();
-  }
-  FollowStep step;
-  if (index.value() < 0) {
-    step.concerns = false;
-    return step;
-  }
-  const Result<Operation*> operation = Find(entry.key);
-  if (!operation.ok()) {
-    return operation.status();
-  }
-  if (operation.value() != nullptr && operation.value()->is_pending()) {
-    const Signature& signature = operation.value()->call().signature;
-    const auto count = ElementCount(signature.shape, signature.dtype);
-    if (signature.kind != OpKind::kAllreduce || !count ||
-        static_cast<size_t>(*count) * ElementSize(signature.dtype) != entry.bytes.size()) {
-      return Status::Invalid("the log brings " + std::to_string(entry.bytes.size()) +
-                             " bytes as the result of " + Text(entry.key));
-    }
-  }
-  const Ticket ticket = Complete(entry.key, operation.value(), nullptr);
-  step.while_joined = ticket == kNoTicket;
-  if (ticket != kNoTicket) {
-    step.tickets.push_back(ticket);
-  }
-  return step;
-}
-
-Result<FollowStep> LogFollower::EntryVisitor::Pass(const OperationKey& key, OpKind kind) const {
+Result<FollowStep> LogFollower::EntryVisitor::Pass(const OperationKey& key,
+                                                   OpKind kind,
+                                                   const std::string* result) const {
   const Result<int> index = Index(key.set);
   if (!index.ok()) {
     return index.status();
@@ -373,9 +349,17 @@ Result<FollowStep> LogFollower::EntryVisitor::Pass(const OperationKey& key, OpKi
   if (!operation.ok()) {
     return operation.status();
   }
-  if (operation.value() != nullptr && operation.value()->is_pending() &&
-      operation.value()->call().signature.kind != kind) {
-    return Status::Invalid("the log takes " + Text(key) + " for another kind of operation");
+  if (operation.value() != nullptr && operation.value()->is_pending()) {
+    const Signature& signature = operation.value()->call().signature;
+    if (signature.kind != kind) {
+      return Status::Invalid("the log takes " + Text(key) + " for another kind of operation");
+    }
+    const auto count = ElementCount(signature.shape, signature.dtype);
+    if (result != nullptr &&
+        (!count || static_cast<size_t>(*count) * ElementSize(signature.dtype) != result->size())) {
+      return Status::Invalid("the log brings " + std::to_string(result->size()) +
+                             " bytes as the result of " + Text(key));
+    }
   }
   const Ticket ticket = Complete(key, operation.value(), nullptr);
   step.while_joined = ticket == kNoTicket;

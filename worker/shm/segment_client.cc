@@ -10,52 +10,12 @@
 #include <utility>
 
 #include "common/worker_page.h"
+#include "worker/page_answer.h"
 
 namespace muster::worker {
 namespace {
 
 constexpr Duration kRetryDelay = std::chrono::milliseconds(5);
-// One more than is right, so that a surplus one is seen and closed.
-constexpr size_t kDescriptorsMax = 2;
-
-struct Received {
-  ssize_t size = -1;  // -1: errno says why.
-  PageAnswer answer;
-  UniqueFd memory;
-  bool surplus = false;  // More descriptors, or more bytes, than belong to an answer.
-};
-
-Received ReceiveAnswer(int socket) {
-  Received received;
-  iovec part{&received.answer, sizeof received.answer};
-  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMax * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  received.size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (received.size < 0) {
-    return received;
-  }
-  received.surplus = (message.msg_flags & MSG_TRUNC) != 0;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-      continue;
-    }
-    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-      received.surplus |= received.memory.valid();
-      received.memory.Reset(fd);
-    }
-  }
-  received.answer.error[sizeof received.answer.error - 1] = '\0';
-  return received;
-}
-
 }  // namespace
 
 SegmentClient::SegmentClient(Loop& loop,
@@ -110,13 +70,13 @@ void SegmentClient::Retry() {
 }
 
 void SegmentClient::Receive() {
-  Received received = ReceiveAnswer(socket_.get());
+  ReceivedAnswer received = ReceiveAnswer(socket_.get());
   if (received.size < 0 && (errno == EAGAIN || errno == EINTR)) {
     return;
   }
   if (received.size < 0) {
     Finish(Status::Failed("the agent's answer at " + path_ + ": " + strerror(errno)));
-  } else if (received.size != static_cast<ssize_t>(sizeof received.answer) || received.surplus) {
+  } else if (!received.well_formed()) {
     Finish(Status::Failed("the agent's answer at " + path_ + " is not of this version"));
   } else if (received.answer.error[0] != '\0') {
     Finish(

@@ -280,6 +280,42 @@ void RunEverywhere(Backends& world, uint64_t number, const Case& what) {
   }
 }
 
+void AbortAfter(Backends& world, const Case& what, uint64_t runs) {
+  constexpr uint64_t kEnded = uint64_t{1} << 32;  // Whoever ends early wakes the one who counts.
+  std::atomic<uint64_t> done{0};
+  std::vector<std::future<Status>> ranks;
+  for (const int rank : what.ranks) {
+    ranks.push_back(std::async(std::launch::async, [&, rank] {
+      const auto deadline = std::chrono::steady_clock::now() + kPatience;
+      for (uint64_t number = 1;; ++number) {
+        const Status status =
+            RunCase(*world[static_cast<size_t>(rank)], rank, number, deadline, what).status;
+        done.fetch_add(status.ok() ? 1 : kEnded);
+        done.notify_all();
+        if (!status.ok()) {
+          return status;
+        }
+      }
+    }));
+  }
+  // Ends by the operations' own deadline, if by nothing else.
+  for (uint64_t seen = done; seen < runs; seen = done) {
+    done.wait(seen);
+  }
+  for (const int rank : what.ranks) {
+    world[static_cast<size_t>(rank)]->Abort();
+  }
+  for (auto& rank : ranks) {
+    if (rank.wait_for(std::chrono::seconds(15)) != std::future_status::ready) {
+      throw std::runtime_error(Describe(what) + ": does not end");
+    }
+    const Status status = rank.get();
+    if (status.code() != StatusCode::kAborted) {
+      throw std::runtime_error(Describe(what) + ": ended by: " + status.message());
+    }
+  }
+}
+
 std::vector<int> WholeWorld(int size) {
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);

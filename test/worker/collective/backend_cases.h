@@ -68,6 +68,10 @@ Outcome RunCase(Backend& backend,
 /// differ.
 void RunEverywhere(Backends& world, uint64_t number, const Case& what);
 
+/// All members run it again and again; after so many runs everybody is aborted. Throws if anybody
+/// ends in another way, or not within 15 s.
+void AbortAfter(Backends& world, const Case& what, uint64_t runs);
+
 std::vector<int> WholeWorld(int size);
 /// Everything is drawn: the group, the operation, the sizes, which are often 0.
 Case DrawCase(Random& random, int world_size, size_t count_max);

@@ -191,31 +191,7 @@ TEST_CASE("hierarchical backend abort ends every operation in whatever phase it 
     Backends world = MakeWorld(HostsOf({1, 3}));
     Case what = CaseOfBytes(kind, WholeWorld(4), bytes);
     what.is_checked = false;
-    std::atomic<uint64_t> operations{0};
-    std::vector<std::future<Status>> ranks;
-    for (int rank = 0; rank < 4; ++rank) {
-      ranks.push_back(std::async(std::launch::async, [&, rank] {
-        for (uint64_t number = 1;; ++number) {
-          const Status status =
-              RunCase(*world[static_cast<size_t>(rank)], rank, number, Later(), what).status;
-          if (!status.ok()) {
-            return status;
-          }
-          operations.fetch_add(1);
-          operations.notify_all();
-        }
-      }));
-    }
-    for (uint64_t done = operations; done < 2 + round * 3; done = operations) {
-      operations.wait(done);
-    }
-    for (const auto& backend : world) {
-      backend->Abort();
-    }
-    for (auto& rank : ranks) {
-      REQUIRE(rank.wait_for(std::chrono::seconds(15)) == std::future_status::ready);
-      CHECK(rank.get().code() == StatusCode::kAborted);
-    }
+    AbortAfter(world, what, 2 + round * 3);
   }
 }
 
