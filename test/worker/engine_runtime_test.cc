@@ -27,6 +27,18 @@ TEST_CASE("runtime without an agent is a world of one with working collectives")
   CHECK_THROWS_AS(SumOfOnes(runtime), Error);
 }
 
+TEST_CASE("runtime does without shared memory where the agent has none to give", "[engine]") {
+  FakeAgent agent;
+  agent.ShareMemory(false);
+  Workers workers = StartWorld(agent, 3);
+  All(workers, [](EngineRuntime& runtime) {
+    if (SumOfOnes(runtime) != 3) {
+      throw std::runtime_error("a wrong sum");
+    }
+  });
+  ShutdownAll(workers);
+}
+
 TEST_CASE("runtime without an agent forms its next world by itself") {
   EngineRuntime runtime({});
   runtime.Init({});
