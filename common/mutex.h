@@ -3,6 +3,7 @@
 // std::mutex with clang's thread-safety annotations: clang 14 refuses GUARDED_BY on the
 // std::mutex of libstdc++. Members name their mutex with MUSTER_GUARDED_BY.
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -36,6 +37,8 @@ class MUSTER_THREAD_ANNOTATION(capability("mutex")) Mutex {
   void AssertHeld() const MUSTER_THREAD_ANNOTATION(assert_capability(this)) {}
 
  private:
+  friend class CondVar;
+
   static void Pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -64,17 +67,36 @@ class MUSTER_THREAD_ANNOTATION(scoped_lockable) MutexLock {
 /// Waits are loops in the caller: `while (!condition) cv.Wait(mutex);`.
 class CondVar {
  public:
-  void Wait(Mutex& mutex) MUSTER_REQUIRES(mutex) { cv_.wait(mutex); }
+  void Wait(Mutex& mutex) MUSTER_REQUIRES(mutex) {
+    Borrowed lock(mutex.mutex_);
+    cv_.wait(lock.held);
+  }
   /// False when the deadline passed.
   template <class Rep, class Period>
   bool WaitFor(Mutex& mutex, std::chrono::duration<Rep, Period> timeout) MUSTER_REQUIRES(mutex) {
-    return cv_.wait_for(mutex, timeout) == std::cv_status::no_timeout;
+    Borrowed lock(mutex.mutex_);
+    return cv_.wait_for(lock.held, timeout) == std::cv_status::no_timeout;
+  }
+  template <class Clock, class Duration>
+  bool WaitUntil(Mutex& mutex, std::chrono::time_point<Clock, Duration> deadline)
+      MUSTER_REQUIRES(mutex) {
+    Borrowed lock(mutex.mutex_);
+    return cv_.wait_until(lock.held, deadline) == std::cv_status::no_timeout;
   }
   void NotifyAll() { cv_.notify_all(); }
   void NotifyOne() { cv_.notify_one(); }
 
  private:
-  std::condition_variable_any cv_;
+  /// The caller's lock, as the condition variable wants it.
+  struct Borrowed {
+    explicit Borrowed(std::mutex& mutex) : held(mutex, std::adopt_lock) {}
+    ~Borrowed() { held.release(); }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    std::unique_lock<std::mutex> held;
+  };
+
+  std::condition_variable cv_;
 };
 
 }  // namespace muster

@@ -102,6 +102,7 @@ void Session::Submit(std::span<const std::shared_ptr<Call>> calls) {
   }
   // Somebody who waits drives. Otherwise it is the executor, which sleeps as long as it can.
   if (!blocking) {
+    last_submitted_ = std::chrono::steady_clock::now();
     EnsureDriver();
   }
 }
@@ -465,6 +466,7 @@ void Session::End(std::exception_ptr error, std::function<void()> on_drained) {
   if (!running_) {
     FinishEverything();
   }
+  linger_.NotifyAll();
   Notify();
 }
 

@@ -13,6 +13,7 @@
 // Threads: as said at each function.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "common/loop.h"
+#include "common/mutex.h"
 #include "worker/call.h"
 #include "worker/collective/backend.h"
 #include "worker/collective_runner.h"
@@ -110,6 +112,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Driving (session_drive.cc).
   void DriveOnExecutor() noexcept;
+  /// While calls keep coming, whoever makes them may be about to wait and drive.
+  void Linger() MUSTER_REQUIRES(mutex_);
   void Drive(const std::function<bool()>& done, bool on_executor) noexcept;
   bool BeginDriving(Driver driver) MUSTER_REQUIRES(mutex_);
   void StopDriving() noexcept;
@@ -186,6 +190,8 @@ class Session : public std::enable_shared_from_this<Session> {
   mutable Mutex mutex_;
   Driver driver_ MUSTER_GUARDED_BY(mutex_) = Driver::kNone;
   bool executor_scheduled_ MUSTER_GUARDED_BY(mutex_) = false;
+  CondVar linger_;  // Somebody drives, or the session ends.
+  std::chrono::steady_clock::time_point last_submitted_ MUSTER_GUARDED_BY(mutex_);
   std::unique_ptr<RingStar> rings_ MUSTER_GUARDED_BY(mutex_);  // Null: sockets only.
   const RingStar* watched_rings_ = nullptr;                    // For HasInput.
   std::vector<std::pair<uint32_t, std::string>> outbox_ MUSTER_GUARDED_BY(mutex_);  // For sockets.

@@ -15,6 +15,12 @@ namespace {
 // A driver that nothing wakes looks up this often; everything that it waits for rings its bell.
 constexpr std::chrono::seconds kLookPeriod{10};
 
+// The executor takes over when no call has come for so long, or when they keep coming for so long.
+// It would compete with the caller for the session and a core, and break the operations into
+// smaller steps.
+constexpr std::chrono::microseconds kLinger{100};
+constexpr std::chrono::microseconds kLingerMax{2000};
+
 }  // namespace
 
 // ---------------------------------------------------------------- who drives
@@ -35,8 +41,20 @@ bool Session::BeginDriving(Driver driver) {
     return false;
   }
   driver_ = driver;
+  linger_.NotifyAll();
   bell_.Enter();
   return true;
+}
+
+void Session::Linger() {
+  const auto latest = std::chrono::steady_clock::now() + kLingerMax;
+  while (driver_ == Driver::kNone && !end_) {
+    const auto until = std::min(last_submitted_ + kLinger, latest);
+    if (std::chrono::steady_clock::now() >= until) {
+      return;
+    }
+    linger_.WaitUntil(mutex_, until);
+  }
 }
 
 // What came in between the last look and the leaving of the bell was not called for.
@@ -61,6 +79,7 @@ void Session::EnsureDriver() {
 void Session::DriveOnExecutor() noexcept {
   {
     const MutexLock lock(mutex_);
+    Linger();
     executor_scheduled_ = false;
     if (!BeginDriving(Driver::kExecutor)) {
       return;  // Whoever drives sees to it that this is called again, if it has to be.

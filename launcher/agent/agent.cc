@@ -204,6 +204,9 @@ Result<pid_t> Agent::StartProcess(const v1::SpawnWorker& order, const std::strin
 }
 
 void Agent::Perform(const v1::KillWorker& order) {
+  if (Worker* worker = Find({order.incarnation()})) {
+    worker->kill_ordered = true;
+  }
   processes_.SignalGroup({order.incarnation()}, order.force() ? SIGKILL : SIGTERM);
 }
 
@@ -267,6 +270,8 @@ void Agent::TellWorld(Incarnation id, const v1::FormWorld& order, const v1::Plac
     return;  // Its loss is on the way to the driver already.
   }
   worker->generation = order.generation();
+  worker->rank = placement.rank();
+  worker->revoked = false;
   v1::WorkerOrder world_order;
   v1::WorkerOrder::World& world = *world_order.mutable_world();
   world.set_generation(order.generation());
@@ -280,12 +285,16 @@ void Agent::TellWorld(Incarnation id, const v1::FormWorld& order, const v1::Plac
 }
 
 void Agent::Perform(const v1::Revoke& order) {
-  segments_.Revoke(order.generation());
-  for (const auto& [id, worker] : workers_) {
-    if (worker.generation == order.generation()) {
+  TellRevoked(order.generation(), order.reason());
+}
+
+void Agent::TellRevoked(uint64_t generation, const std::string& reason) {
+  segments_.Revoke(generation);
+  for (auto& [id, worker] : workers_) {
+    if (worker.generation == generation && !std::exchange(worker.revoked, true)) {
       v1::WorkerOrder revoked;
-      revoked.mutable_revoked()->set_generation(order.generation());
-      revoked.mutable_revoked()->set_reason(order.reason());
+      revoked.mutable_revoked()->set_generation(generation);
+      revoked.mutable_revoked()->set_reason(reason);
       Tell(id, std::move(revoked));
     }
   }

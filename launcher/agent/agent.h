@@ -85,6 +85,10 @@ class Agent {
     // The driver hears of the join once the worker listens where all can reach it.
     std::optional<v1::WorkerJoined> held_join;
     uint64_t generation = 0;  // Of the newest world it was told of.
+    uint32_t rank = 0;        // There.
+    bool revoked = false;     // It was told that this world is over.
+    bool done = false;
+    bool kill_ordered = false;
   };
 
   void OnOrder(const v1::AgentOrder& order);
@@ -102,6 +106,7 @@ class Agent {
   void Perform(const v1::StopAgent& order);
   void Perform(const v1::SignalWorkers& order);
   void Perform(const v1::OpenListeners& order);
+  void TellRevoked(uint64_t generation, const std::string& reason);
   void TellWorld(Incarnation id, const v1::FormWorld& order, const v1::Placement& placement);
   Result<pid_t> StartProcess(const v1::SpawnWorker& order, const std::string& key);
 
@@ -124,6 +129,7 @@ class Agent {
   /// Gives the number of workers that want to run and get no CPU.
   uint32_t LoseTheSilent();
   void Lose(Incarnation id, Worker& worker, v1::WorkerLost::Kind kind, const std::string& evidence);
+  void RevokeWithout(const Worker& lost, const std::string& evidence);
   void OnExited(Incarnation id, ExitStatus status);
   void AfterLastReport(const Worker& worker, const Loop::Callback& report);
   void ReportBye(Incarnation id);

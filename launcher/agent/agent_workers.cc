@@ -90,10 +90,11 @@ void Agent::OnWorkerReport(StreamId stream, const v1::WorkerReport& report) {
     return;
   }
   const Incarnation id = it->second;
-  const Worker* worker = Find(id);
+  Worker* worker = Find(id);
   if (worker == nullptr || worker->refused) {
     return;
   }
+  worker->done = report.has_done() || (worker->done && !report.has_running());
   if (report.has_bye()) {
     ReportBye(id);
   } else if (report.has_listening()) {
@@ -305,6 +306,7 @@ void Agent::Lose(Incarnation id,
                  const std::string& evidence) {
   spdlog::info("worker #{} is lost: {}", id.value, evidence);
   worker.phase = Phase::kLost;
+  RevokeWithout(worker, evidence);
   v1::AgentReport report;
   v1::WorkerLost& lost = *report.mutable_worker_lost();
   lost.set_incarnation(id.value);
@@ -318,6 +320,17 @@ void Agent::Lose(Incarnation id,
   // A shell that is killed with the worker would hide the worker's code.
   worker.client.Signal(SIGKILL);
   After(kWrapperGrace, [this, id] { processes_.SignalGroup(id, SIGKILL); });
+}
+
+// A world that has lost a member is over, as the driver is about to say, who alone decides what comes
+// next. Where it would say otherwise nothing is said here: in a static job, of a member that is done,
+// and when the job is being ended.
+void Agent::RevokeWithout(const Worker& lost, const std::string& evidence) {
+  const bool is_news = lost.generation != 0 && !lost.done && !lost.kill_ordered;
+  if (welcome_.elastic() && is_news && !stopping_) {
+    TellRevoked(lost.generation,
+                "rank " + std::to_string(lost.rank) + " on host " + options_.host + ": " + evidence);
+  }
 }
 
 void Agent::OnExited(Incarnation id, ExitStatus status) {

@@ -84,7 +84,9 @@ void Membership::Conclude() {
 void Membership::Reconsider() {
   std::visit(Overloaded{[this](Gathering&) { TryFirstWorld(); },
                         [this](Running& running) {
-                          if (!running.window) {
+                          if (running.window) {
+                            RevokeBroken();
+                          } else {
                             ReconsiderWish();
                           }
                         },

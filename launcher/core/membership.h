@@ -138,6 +138,7 @@ class Membership {
   void StopAsking(Incarnation id);
   void BreakWorld();
   void ArmLossWindow();
+  void RevokeBroken();
   void Ask(const std::vector<Incarnation>& suspects, const PeerLost& event);
   void RecordBreaks(const std::vector<Incarnation>& suspects, Incarnation reporter);
   void ConcludeAsking();

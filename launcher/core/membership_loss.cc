@@ -119,6 +119,14 @@ void Membership::ArmLossWindow() {
   bool& window = running != nullptr ? running->window : asking->window;
   if (!std::exchange(window, true)) {
     Arm(TimerKind::kLossWindow, 0, kLossWindowTime);
+    todo_.reconsider = true;
+  }
+}
+
+// The members hear at once that their world is broken; what comes next waits for further losses.
+void Membership::RevokeBroken() {
+  if (CloseWorld(Change::kLoss)) {
+    RevokeWorld();
   }
 }
 

@@ -126,7 +126,8 @@ struct World {
   std::vector<Incarnation> members;         // Rank order.
   bool synced = false;                      // A member's elastic function has run in it.
   bool notified = false;                    // Its members know that it is to change.
-  bool closed = false;                      // Revoked or about to be followed: counted once.
+  bool closed = false;                      // Broken or about to be followed: counted once.
+  bool revoked = false;                     // Its members were told so, once.
   std::map<Incarnation, PeerLost> unheard;  // About members that were told to drain.
 };
 

@@ -260,7 +260,7 @@ void Membership::LeaveOut(const std::set<Incarnation>& chosen) {
       Dismiss(worker);
     }
   }
-  if (!done.empty()) {
+  if (!done.empty() && !world_.revoked) {
     // What they still do together would wait for those that go on without them.
     Emit(Revoke{world_.generation, std::move(done)});
   }
@@ -271,7 +271,7 @@ void Membership::LeaveOut(const std::set<Incarnation>& chosen) {
 
 void Membership::RevokeWorld() {
   const std::vector<Incarnation> members = LivingMembers();
-  if (!members.empty()) {
+  if (!std::exchange(world_.revoked, true) && !members.empty()) {
     Emit(Revoke{world_.generation, members});
   }
 }

@@ -349,6 +349,13 @@ void AgentUnderTest::Revoke(uint64_t generation, const std::string& reason) {
   driver_.Order(order);
 }
 
+void AgentUnderTest::NotifyPending(uint64_t generation, bool pending) {
+  v1::AgentOrder order;
+  order.mutable_notify_pending()->set_generation(generation);
+  order.mutable_notify_pending()->set_pending(pending);
+  driver_.Order(order);
+}
+
 void AgentUnderTest::Release(uint64_t incarnation) {
   v1::AgentOrder order;
   order.mutable_release()->add_incarnations(incarnation);

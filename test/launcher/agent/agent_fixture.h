@@ -110,6 +110,7 @@ class AgentUnderTest {
   v1::WorkerJoined SpawnAndJoin(uint64_t incarnation, uint32_t slot = 0);
   void Form(uint64_t generation, const std::vector<uint64_t>& members);
   void Revoke(uint64_t generation, const std::string& reason);
+  void NotifyPending(uint64_t generation, bool pending);
   void Release(uint64_t incarnation);
   void Kill(uint64_t incarnation, bool force);
   void Stop();

@@ -6,6 +6,8 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "common/worker_segment.h"
 #include "test/launcher/agent/agent_fixture.h"
@@ -20,6 +22,14 @@ size_t IndexOf(const std::vector<v1::AgentReport>& reports, Case::ReportCase rep
     return report.report_case() == report_case;
   });
   return static_cast<size_t>(it - reports.begin());
+}
+
+size_t CountOf(const std::string& text, const std::string& in) {
+  size_t count = 0;
+  for (size_t at = in.find(text); at != std::string::npos; at = in.find(text, at + 1)) {
+    ++count;
+  }
+  return count;
 }
 
 v1::AgentOrder AskAbout(std::initializer_list<uint64_t> incarnations) {
@@ -61,10 +71,7 @@ TEST_CASE("agent relays orders to the workers that they concern") {
   agent.Form(1, {1});
   agent.driver().Await(Case::kWorkerFormed, 1);
 
-  v1::AgentOrder pending;
-  pending.mutable_notify_pending()->set_generation(1);
-  pending.mutable_notify_pending()->set_pending(true);
-  agent.driver().Order(pending);
+  agent.NotifyPending(1, true);
   v1::AgentOrder admit;
   admit.mutable_admit()->set_incarnation(2);
   admit.mutable_admit()->mutable_provisional()->set_rank(42);
@@ -103,6 +110,44 @@ TEST_CASE("agent reports a killed worker lost first and exited when it is gone")
   CHECK(agent.ProcessCount() == 0);
   const std::vector<v1::AgentReport> reports = agent.driver().reports();
   CHECK(IndexOf(reports, Case::kWorkerLost) < IndexOf(reports, Case::kWorkerExited));
+}
+
+TEST_CASE("agent tells the members of a world at once that one of them died") {
+  AgentUnderTest agent({"join"});
+  const v1::WorkerJoined joined = agent.SpawnAndJoin(1);
+  agent.SpawnAndJoin(2, 1);
+  agent.SpawnAndJoin(3, 2);
+  agent.Form(4, {1, 2});
+  agent.driver().Await(Case::kWorkerFormed, 1);
+  agent.driver().Await(Case::kWorkerFormed, 2);
+  ::kill(static_cast<pid_t>(joined.pid()), SIGKILL);
+  agent.driver().Await(Case::kWorkerLost, 1);
+  CHECK(agent.driver().AwaitOutput("revoked g4"));
+  agent.Revoke(4, "the driver says so, too");
+  agent.NotifyPending(4, true);
+  CHECK(agent.driver().AwaitOutput("pending 1"));
+  CHECK(CountOf("revoked", agent.driver().output()) == 1);
+}
+
+TEST_CASE("agent leaves it to the driver what the death of a worker means that is done or ended") {
+  const bool done = GENERATE(true, false);
+  AgentUnderTest agent({"join"});
+  agent.SpawnAndJoin(1);
+  const v1::WorkerJoined joined = agent.SpawnAndJoin(2, 1);
+  agent.Form(4, {1, 2});
+  agent.driver().Await(Case::kWorkerFormed, 1);
+  agent.driver().Await(Case::kWorkerFormed, 2);
+  if (done) {
+    agent.NotifyPending(4, false);
+    agent.driver().Await(Case::kWorkerDone, 2);
+    ::kill(static_cast<pid_t>(joined.pid()), SIGKILL);
+  } else {
+    agent.Kill(2, true);
+  }
+  agent.driver().Await(Case::kWorkerLost, 2);
+  agent.NotifyPending(4, true);
+  CHECK(agent.driver().AwaitOutput("pending 1"));
+  CHECK(CountOf("revoked", agent.driver().output()) == 0);
 }
 
 // Prints how fast the news of a death is; not run by default, since time on a shared machine is no

@@ -7,9 +7,9 @@
 //   print TEXT   print TEXT as it is, with \n and \r in C's notation
 //   flood        print lines without end
 //   exit CODE
-// A joined worker prints each order as one line. It answers World with Formed and Draining with
-// Left; Released makes it say Done and Bye, unlock and exit 0; the reason of a Revoked order is a
-// command: `exit CODE` (without unlocking), `unlock`, `suspect RANK`, `mute` (tick no more),
+// A joined worker prints each order as one line. It answers World with Formed, Draining with Left
+// and a pending change that has vanished with Done; Released makes it say Done and Bye, unlock and
+// exit 0; the reason of a Revoked order is a command: `exit CODE` (without unlocking), `unlock`, `suspect RANK`, `mute` (tick no more),
 // `spin` (the same, and run for ever).
 
 #include <grpcpp/create_channel.h>
@@ -248,6 +248,11 @@ void Handle(const v1::WorkerOrder& order, WorkerPage* page, Stream& stream) {
     Obey(order.revoked().reason(), page, stream);
   } else if (order.has_pending()) {
     Print("pending " + std::to_string(order.pending().pending()));
+    if (!order.pending().pending()) {
+      v1::WorkerReport report;
+      report.mutable_done()->set_generation(order.pending().generation());
+      stream.Write(report);
+    }
   } else if (order.has_admitted()) {
     Print("admitted rank " + std::to_string(order.admitted().provisional().rank()));
   } else if (order.has_draining()) {

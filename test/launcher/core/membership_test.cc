@@ -352,7 +352,7 @@ TEST_CASE("all effects of a static job come in the order in which they are to be
 
 // A world of 4,096 workers on 64 hosts, as large as the design is made for. What is checked is how
 // much is said, which is what a driver has to carry.
-TEST_CASE("a world of 4096 forms, loses one and forms again with one message each") {
+TEST_CASE("a world of 4096 forms, loses one and forms again, and little is said") {
   Job job(Elastic(4096, 1));
   job.CheckOnlyOnDemand();
   job.Start(64, 64);
@@ -366,7 +366,7 @@ TEST_CASE("a world of 4096 forms, loses one and forms again with one message eac
   REQUIRE(worlds.size() == 2);
   CHECK(worlds[1].members.size() == 4095);
   CHECK(worlds[1].counts_as_reset);
-  CHECK(job.All<Revoke>().empty());
+  CHECK(job.All<Revoke>().size() == 1);  // At once; the world of the rest 3 ms later.
   CHECK(job.All<KillWorker>().size() == 1);
 }
 
