@@ -8,6 +8,9 @@
 // if `error` is empty. Then the worker's engine thread locks the mutex and only then joins over
 // gRPC. The mutex is robust: owner died = the process is dying; a plain unlock = shutdown().
 // The engine thread adds to `ticks` at least five times a second.
+//
+// The connection stays open: by it the agent says that a generation is over, without the detours of
+// gRPC. Nothing follows from its end.
 
 #include <pthread.h>
 
@@ -30,6 +33,11 @@ struct PageRequest {
 };
 struct PageAnswer {
   char error[256] = {};  // Terminated; empty: the descriptor came along.
+};
+
+struct GenerationOver {
+  uint64_t generation = 0;
+  char reason[256] = {};  // Terminated.
 };
 
 inline constexpr const char* kPageSocketName = "page.sock";

@@ -1,5 +1,6 @@
 #include "worker/engine.h"
 
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -77,6 +78,9 @@ void Engine::Run() {
   Tick();
   loop_.Run();
   // On this thread, because they watch descriptors on the loop.
+  if (page_) {
+    loop_.Unwatch(page_->connection());
+  }
   segment_client_.reset();
   formation_.reset();
   client_.reset();
@@ -99,6 +103,7 @@ bool Engine::Join() {
   if (const Status locked = page_->Lock(); !locked.ok()) {
     return fail(locked);
   }
+  loop_.Watch(page_->connection(), EPOLLIN, [this](uint32_t) { OnOver(); });
   RendezvousClient::Callbacks callbacks;
   callbacks.on_order = [this](v1::WorkerOrder order) {
     loop_.Post([this, order = std::move(order)] { OnOrder(order); });

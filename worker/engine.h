@@ -91,6 +91,8 @@ class Engine {
   void ReportListening();
   void OnWorld(const v1::WorkerOrder::World& order);
   void OnRevoked(Generation generation, const std::string& reason);
+  /// The agent says it over the page's connection.
+  void OnOver();
   void OnReleased();
   void OnStreamEnd(const std::string& reason);
 

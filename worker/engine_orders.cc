@@ -170,6 +170,20 @@ void Engine::OnRevoked(Generation generation, const std::string& reason) {
   }
 }
 
+void Engine::OnOver() {
+  for (;;) {
+    const Result<GenerationOver> over = page_->Read();
+    if (over.ok()) {
+      OnRevoked({over.value().generation}, over.value().reason);
+    } else {
+      if (over.status().code() != StatusCode::kUnavailable) {
+        loop_.Unwatch(page_->connection());
+      }
+      return;
+    }
+  }
+}
+
 void Engine::OnReleased() {
   if (ending_ == Ending::kLeaving && session_) {
     session_->StopCoordinating();

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/unique_fd.h"
 #include "worker/page_answer.h"
 
 namespace muster::worker {
@@ -73,7 +72,8 @@ Result<std::unique_ptr<PageClient>> PageClient::Connect(const std::string& direc
     return Unanswered(path, "it sent no page");
   }
   ::madvise(page, kWorkerPageBytes, MADV_DONTFORK);
-  return std::unique_ptr<PageClient>(new PageClient(static_cast<WorkerPage*>(page)));
+  return std::unique_ptr<PageClient>(
+      new PageClient(static_cast<WorkerPage*>(page), std::move(socket).value()));
 }
 
 PageClient::~PageClient() {
@@ -93,6 +93,19 @@ void PageClient::Tick() {
 
 void PageClient::Unlock() {
   ::pthread_mutex_unlock(&page_->alive);
+}
+
+Result<GenerationOver> PageClient::Read() {
+  GenerationOver over;
+  const ssize_t got = ::recv(connection_.get(), &over, sizeof over, MSG_DONTWAIT | MSG_TRUNC);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    return Status(StatusCode::kUnavailable, "nothing is said");
+  }
+  if (got != static_cast<ssize_t>(sizeof over)) {
+    return Status::Failed("the agent has closed the connection, or is of another version");
+  }
+  over.reason[sizeof over.reason - 1] = '\0';
+  return over;
 }
 
 }  // namespace muster::worker

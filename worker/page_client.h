@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/status.h"
+#include "common/unique_fd.h"
 #include "common/worker_page.h"
 
 namespace muster::worker {
@@ -32,10 +34,17 @@ class PageClient {
   /// Means: this worker has shut down.
   void Unlock();
 
+  /// Readable when the agent has something to say; stays this object's.
+  int connection() const { return connection_.get(); }
+  /// What the agent says next. kUnavailable: nothing now; other failures: nothing any more.
+  Result<GenerationOver> Read();
+
  private:
-  explicit PageClient(WorkerPage* page) : page_(page) {}
+  PageClient(WorkerPage* page, UniqueFd connection)
+      : page_(page), connection_(std::move(connection)) {}
 
   WorkerPage* const page_;
+  const UniqueFd connection_;
 };
 
 }  // namespace muster::worker

@@ -291,7 +291,9 @@ void Agent::Perform(const v1::Revoke& order) {
 void Agent::TellRevoked(uint64_t generation, const std::string& reason) {
   segments_.Revoke(generation);
   for (auto& [id, worker] : workers_) {
-    if (worker.generation == generation && !std::exchange(worker.revoked, true)) {
+    const bool is_told = worker.generation != generation || std::exchange(worker.revoked, true) ||
+                         worker.client.TellOver(generation, reason);
+    if (!is_told) {
       v1::WorkerOrder revoked;
       revoked.mutable_revoked()->set_generation(generation);
       revoked.mutable_revoked()->set_reason(reason);

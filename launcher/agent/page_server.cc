@@ -1,5 +1,6 @@
 #include "launcher/agent/page_server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -87,6 +88,14 @@ void PageClient::Signal(int signal) const {
   ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0U);
 }
 
+bool PageClient::TellOver(uint64_t generation, const std::string& reason) const {
+  GenerationOver over{generation};
+  std::strncpy(over.reason, reason.c_str(), sizeof over.reason - 1);
+  return connection.valid() &&
+         ::send(connection.get(), &over, sizeof over, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+             static_cast<ssize_t>(sizeof over);
+}
+
 PageServer::PageServer(Loop& loop, Ask ask, AskSegment ask_segment)
     : loop_(loop), ask_(std::move(ask)), ask_segment_(std::move(ask_segment)) {}
 
@@ -171,6 +180,9 @@ void PageServer::Serve(int fd) {
 
 void PageServer::ServePage(int fd, const PageRequest& request) {
   Result<PageClient> client = ClientOf(fd);
+  if (client.ok()) {
+    client.value().connection.Reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  }
   const std::string_view key(request.key, sizeof request.key);
   const Result<std::shared_ptr<SharedPage>> page =
       client.ok() ? ask_({request.incarnation}, key, std::move(client).value())

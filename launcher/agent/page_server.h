@@ -32,9 +32,12 @@ inline constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
 struct PageClient {
   pid_t pid = -1;
   UniqueFd pidfd;
+  UniqueFd connection;  // By which it asked. Not valid: no descriptor was left.
 
   bool HasEnded() const;
   void Signal(int signal) const;
+  /// False: it does not listen there.
+  bool TellOver(uint64_t generation, const std::string& reason) const;
 };
 
 /// What a worker says that asks for the segment of its generation.

@@ -75,6 +75,7 @@ class FakeAgent::Impl final : public v1::Workers::CallbackService {
   struct Worker {
     UniqueFd memory;
     WorkerPage* page = nullptr;
+    UniqueFd connection;  // By which it got the page.
     Stream* stream = nullptr;
     std::vector<std::string> addresses;
     std::deque<v1::WorkerReport> reports;
@@ -140,7 +141,7 @@ class FakeAgent::Impl final : public v1::Workers::CallbackService {
       if (polled[1].revents != 0) {
         return;
       }
-      const UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       union {
         PageRequest page;
         SegmentRequest segment;
@@ -162,6 +163,7 @@ class FakeAgent::Impl final : public v1::Workers::CallbackService {
       Worker& worker = workers[request.incarnation];
       worker.page = NewPage(worker.memory);
       SendPage(connection.get(), "", worker.memory.get());
+      worker.connection = std::move(connection);
     }
   }
 
@@ -389,7 +391,18 @@ void FakeAgent::Form(uint64_t generation,
 void FakeAgent::Revoke(uint64_t generation,
                        const std::vector<uint64_t>& members,
                        const std::string& reason) {
+  // Every second one hears it by the page's connection, as all do of a real agent.
+  bool by_page = false;
   for (const uint64_t member : members) {
+    by_page = !by_page;
+    if (by_page) {
+      GenerationOver over{generation};
+      std::strncpy(over.reason, reason.c_str(), sizeof over.reason - 1);
+      const MutexLock lock(impl_->mutex);
+      const int connection = impl_->workers[member].connection.get();
+      REQUIRE(::send(connection, &over, sizeof over, MSG_NOSIGNAL) == sizeof over);
+      continue;
+    }
     v1::WorkerOrder order;
     order.mutable_revoked()->set_generation(generation);
     order.mutable_revoked()->set_reason(reason);

@@ -33,10 +33,11 @@ class RunningServer {
       : directory_(MakeDirectory()),
         server_(
             loop_,
-            [](Incarnation worker, std::string_view key, const PageClient& client) {
+            [this](Incarnation worker, std::string_view key, PageClient client) {
+              last_ = std::move(client);
               return Status::Invalid(
                   "#" + std::to_string(worker.value) + " " + std::string(key.substr(0, 3)) +
-                  " of this process: " + std::to_string(client.pid == ::getpid()));
+                  " of this process: " + std::to_string(last_.pid == ::getpid()));
             },
             std::move(ask_segment)) {
     REQUIRE(server_.Start(path()).ok());
@@ -49,6 +50,12 @@ class RunningServer {
   }
 
   Loop& loop() { return loop_; }
+  /// What TellOver gives for the last one that asked.
+  bool TellOver(uint64_t generation, const std::string& reason) {
+    std::promise<bool> told;
+    loop_.Post([&] { told.set_value(last_.TellOver(generation, reason)); });
+    return told.get_future().get();
+  }
   std::string path() const { return directory_ + "/" + kPageSocketName; }
   UniqueFd Connect() const {
     UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -83,6 +90,7 @@ class RunningServer {
  private:
   const std::string directory_;
   Loop loop_;
+  PageClient last_;  // The loop's.
   PageServer server_;
   std::jthread thread_;
 };
@@ -131,6 +139,27 @@ std::string ErrorFrom(const UniqueFd& fd) {
 TEST_CASE("page server says who asked, and gives the reason of a refusal to the worker") {
   const RunningServer server;
   CHECK(ErrorFrom(server.Ask("abc")) == "#7 abc of this process: 1");
+}
+
+TEST_CASE("page server leaves the connection to the agent, which tells of generations that are over") {
+  RunningServer server;
+  UniqueFd worker = server.Ask("abc");
+  CHECK(ErrorFrom(worker) != "no answer");
+  CHECK(server.TellOver(5, "rank 3 died"));
+  CHECK(server.TellOver(6, std::string(1000, 'x')));
+  GenerationOver over;
+  REQUIRE(::recv(worker.get(), &over, sizeof over, 0) == sizeof over);
+  CHECK(over.generation == 5);
+  CHECK(std::string(over.reason) == "rank 3 died");
+  REQUIRE(::recv(worker.get(), &over, sizeof over, 0) == sizeof over);
+  CHECK(std::string(over.reason) == std::string(sizeof over.reason - 1, 'x'));
+  // A worker that reads nothing costs the agent no wait, and neither does one that has gone.
+  int told = 0;
+  while (server.TellOver(7, "unread")) {
+    REQUIRE(++told < 100'000);
+  }
+  worker.Reset();
+  CHECK_FALSE(server.TellOver(8, "gone"));
 }
 
 TEST_CASE("page server tells a request for a segment from one for a page") {
