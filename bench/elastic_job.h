@@ -1,0 +1,58 @@
+#pragma once
+
+// ElasticJob: `muster run` with examples/digits, whose trace is read as it grows. The job ends with
+// its owner, however that ends.
+//
+// One thread, which lives as long as the process. SIGINT and SIGTERM are to be blocked in it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/temp_directory.h"
+#include "bench/trace_tail.h"
+#include "common/process.h"
+
+namespace muster::bench {
+
+struct ElasticJobOptions {
+  int workers = 4;
+  int hosts = 1;  // 2: "hosts" of this machine, which talk over TCP.
+  int spares = 0;
+  int state_mb = 0;
+  double cooldown_s = 0.5;  // How long a slot rests after a loss.
+  /// Further arguments of `muster run`.
+  std::vector<std::string> muster_arguments;
+};
+
+/// The whole command line; `folder` holds the programs.
+std::vector<std::string> ElasticJobCommand(const ElasticJobOptions& options,
+                                           const std::string& folder);
+
+class ElasticJob {
+ public:
+  static Result<std::unique_ptr<ElasticJob>> Start(const ElasticJobOptions& options);
+  ~ElasticJob();
+  ElasticJob(const ElasticJob&) = delete;
+  ElasticJob& operator=(const ElasticJob&) = delete;
+
+  /// What has happened since, after a wait of some milliseconds. An error: the job has ended, or
+  /// the user wants to stop.
+  Result<std::vector<TraceEvent>> Next();
+
+  /// The message with the end of the job's standard error.
+  Status Failure(const std::string& message) const;
+
+ private:
+  ElasticJob(TempDirectory directory, TraceTail trace)
+      : directory_(std::move(directory)), trace_(std::move(trace)) {}
+  Status Spawn(const ElasticJobOptions& options);
+  std::string trace_path() const { return directory_.path() + "/trace"; }
+  std::string error_path() const { return directory_.path() + "/stderr"; }
+
+  TempDirectory directory_;
+  TraceTail trace_;
+  SpawnedProcess driver_;
+};
+
+}  // namespace muster::bench
