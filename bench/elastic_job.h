@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/driver_process.h"
 #include "bench/temp_directory.h"
 #include "bench/trace_tail.h"
-#include "common/process.h"
 
 namespace muster::bench {
 
@@ -32,27 +32,20 @@ std::vector<std::string> ElasticJobCommand(const ElasticJobOptions& options,
 class ElasticJob {
  public:
   static Result<std::unique_ptr<ElasticJob>> Start(const ElasticJobOptions& options);
-  ~ElasticJob();
-  ElasticJob(const ElasticJob&) = delete;
-  ElasticJob& operator=(const ElasticJob&) = delete;
-
   /// What has happened since, after a wait of some milliseconds. An error: the job has ended, or
   /// the user wants to stop.
   Result<std::vector<TraceEvent>> Next();
 
   /// The message with the end of the job's standard error.
-  Status Failure(const std::string& message) const;
+  Status Failure(const std::string& message) const { return driver_.Failure(message); }
 
  private:
-  ElasticJob(TempDirectory directory, TraceTail trace)
-      : directory_(std::move(directory)), trace_(std::move(trace)) {}
-  Status Spawn(const ElasticJobOptions& options);
-  std::string trace_path() const { return directory_.path() + "/trace"; }
-  std::string error_path() const { return directory_.path() + "/stderr"; }
+  ElasticJob(TempDirectory directory, TraceTail trace, DriverProcess driver)
+      : directory_(std::move(directory)), trace_(std::move(trace)), driver_(std::move(driver)) {}
 
-  TempDirectory directory_;
+  TempDirectory directory_;  // Outlives the driver, which writes into it.
   TraceTail trace_;
-  SpawnedProcess driver_;
+  DriverProcess driver_;
 };
 
 }  // namespace muster::bench
