@@ -1,5 +1,5 @@
-"""muster-bench recovery: it measures what it says, and when the job does not do what the kill should
-have caused, it says so and leaves nothing behind. Nothing judges a time."""
+"""muster-bench recovery and muster-bench-control: they measure what they say, and when a job does not do
+what a loss should cause, they say so and leave nothing behind. Nothing judges a time."""
 
 import contextlib
 import glob
@@ -16,6 +16,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"]).absolute()
 BENCH = BIN / "muster-bench"
+CONTROL = BIN / "muster-bench-control"
 # Bounds against hangs: two cores may be shared with a compiler.
 LIMIT_S = 240
 GONE_S = 20
@@ -38,16 +39,33 @@ def processes_of(folder):
     return found
 
 
-class Recovery(unittest.TestCase):
+class BenchTest(unittest.TestCase):
     def setUp(self):
         # Short: sockets may lie below.
         self.folder = tempfile.mkdtemp(prefix="mr-", dir="/tmp")
         self.addCleanup(shutil.rmtree, self.folder)
         self.environment = dict(os.environ, TMPDIR=self.folder)
 
-    def run_bench(self, *arguments):
-        return subprocess.run([BENCH, "recovery", *arguments], capture_output=True, text=True,
-                              check=False, timeout=LIMIT_S, env=self.environment)
+    def run_program(self, *command):
+        return subprocess.run(command, capture_output=True, text=True, check=False,
+                              timeout=LIMIT_S, env=self.environment)
+
+    def start_program(self, *command):
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=self.environment)
+        self.addCleanup(program.kill)
+        return program
+
+    def pids_of(self, program, word=None):
+        return sorted(pid for pid, words in processes_of(self.folder).items()
+                      if os.path.basename(words[0]) == program
+                      and (word is None or word in words[1:2]))
+
+    def finish(self, program):
+        error = program.communicate(timeout=LIMIT_S)[1]
+        self.assertEqual(program.returncode, 1, error)
+        self.assert_nothing_left()
+        return error
 
     def wait_for(self, condition, what):
         end = time.monotonic() + LIMIT_S
@@ -61,6 +79,11 @@ class Recovery(unittest.TestCase):
             time.sleep(POLL_S)
         self.assertEqual(processes_of(self.folder), {})
         self.assertEqual(glob.glob(self.folder + "/muster-bench-*"), [])
+
+
+class Recovery(BenchTest):
+    def run_bench(self, *arguments):
+        return self.run_program(BENCH, "recovery", *arguments)
 
     def test_kills_and_stops_are_timed_phase_by_phase(self):
         path = self.folder + "/out.json"
@@ -106,24 +129,10 @@ class Recovery(unittest.TestCase):
 
     def start_long(self, *more):
         """A bench whose job has started to lose workers; one that it does not lose is the last."""
-        bench = subprocess.Popen([BENCH, "recovery", "--workers", "3", "--count", "10000", *more],
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                 env=self.environment)
-        self.addCleanup(bench.kill)
+        bench = self.start_program(BENCH, "recovery", "--workers", "3", "--count", "10000", *more)
         self.wait_for(lambda: len(self.pids_of("digits")) == 3, "three workers")
         self.wait_for(lambda: len(self.pids_of("digits")) == 2, "the first loss")
         return bench
-
-    def pids_of(self, program, word=None):
-        return sorted(pid for pid, words in processes_of(self.folder).items()
-                      if os.path.basename(words[0]) == program
-                      and (word is None or word in words[1:2]))
-
-    def finish(self, bench):
-        error = bench.communicate(timeout=LIMIT_S)[1]
-        self.assertEqual(bench.returncode, 1, error)
-        self.assert_nothing_left()
-        return error
 
     def test_a_worker_that_ends_without_being_killed_by_the_bench_is_an_error(self):
         bench = self.start_long()
@@ -154,6 +163,53 @@ class Recovery(unittest.TestCase):
         while processes_of(self.folder) and time.monotonic() < end:
             time.sleep(POLL_S)
         self.assertEqual(processes_of(self.folder), {})
+
+
+class Control(BenchTest):
+    def test_losses_and_growth_are_timed_and_their_orders_counted(self):
+        path = self.folder + "/out.json"
+        done = self.run_program(CONTROL, "--agents", "3", "--workers", "2", "--count", "2",
+                                "--json", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 agents of 2 workers", done.stdout)
+        for change in ("loss", "growth"):
+            self.assertRegex(done.stdout, rf"(?m)^{change}: at most \d+ bytes in \d+ orders")
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        told, formed = result["told"]["values_ms"], result["formed"]["values_ms"]
+        self.assertEqual([len(told), len(formed), len(result["grown"]["values_ms"])], [2, 2, 2])
+        self.assertTrue(all(before <= after for before, after in zip(told, formed)), result)
+        for change in (result["loss"], result["growth"]):
+            # A world's order at the least, with its key of 32 bytes.
+            self.assertGreater(change["bytes_max"], 32)
+            self.assertLessEqual(change["bytes_max"], change["bytes_total"])
+        self.assert_nothing_left()
+
+    def start_long(self, *more):
+        control = self.start_program(CONTROL, "--agents", "2", "--workers", "2", "--count",
+                                     "10000", *more)
+        self.assertIn("2 agents of 2 workers", control.stdout.readline())
+        return control
+
+    def test_a_driver_that_ends_is_an_error(self):
+        control = self.start_long()
+        os.kill(self.pids_of("muster", "run")[0], signal.SIGKILL)
+        self.assertRegex(self.finish(control), "the job ended|lost the driver")
+
+    def test_a_driver_that_hangs_is_an_error(self):
+        control = self.start_long("--timeout", "3")
+        os.kill(self.pids_of("muster", "run")[0], signal.SIGSTOP)
+        self.assertIn("not within 3 s: ", self.finish(control))
+
+    def test_an_interrupt_ends_all(self):
+        control = self.start_long()
+        control.send_signal(signal.SIGINT)
+        self.assertIn("interrupted", self.finish(control))
+
+    def test_wrong_usage_is_told(self):
+        done = self.run_program(CONTROL, "--workers", "1")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--workers", done.stderr + done.stdout)
 
 
 if __name__ == "__main__":
