@@ -23,8 +23,8 @@ namespace muster::bench {
 
 struct ControlPlaneOptions {
   int agents = 64;
-  int workers = 64;  // Of each agent.
-  double cooldown_s = 2;  // So long that a loss is over before its replacement starts.
+  int workers = 64;                  // Of each agent.
+  double cooldown_s = 2;             // So long that a loss is over before its replacement starts.
   std::chrono::seconds timeout{60};  // Of each world.
   uint64_t seed = 1;
 };
