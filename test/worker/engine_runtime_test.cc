@@ -121,8 +121,8 @@ TEST_CASE("runtime runs operations that ranks submit in different orders", "[eng
   ShutdownAll(workers);
 }
 
-// The executor is kept busy until a callback and the role of the driver are both due on it. The user
-// waits for the callback, the peer too, and only then come the operations that are under way.
+// The executor is kept busy until a callback and the role of the driver are both due on it. The
+// user waits for the callback, the peer too, and only then for the operations under way.
 TEST_CASE("runtime runs a callback before it drives operations that wait for it", "[engine]") {
   FakeAgent agent;
   Workers workers = StartWorld(agent, 2);
