@@ -1,6 +1,6 @@
 #pragma once
 
-// The tables of all flags of `muster run` and `muster agent`: one row per flag, from which the
+// The tables of all flags of `muster run`, `muster agent` and `muster why`: one row per flag, from which the
 // rewriting of argv, the parser, --help and (checked by a test) docs/flags.md follow. Data only.
 
 #include <span>
@@ -39,6 +39,7 @@ struct FlagTable {
 };
 const FlagTable& RunFlags();
 const FlagTable& AgentFlags();
+const FlagTable& WhyFlags();
 /// Those of `muster run`.
 std::span<const Flag> AllFlags();
 

@@ -93,7 +93,7 @@ std::string ForFate(const Victim& victim) {
              "host " +
              host + " (firewall, cable, MTU).";
     case Fate::kUnformed:
-      return "It could not reach the others in time: look at firewall, --port-range and "
+      return "It could not reach the others in time, or it hung: look at firewall, --port-range and "
              "--network-interface of host " +
              host + ".";
     case Fate::kOverstayed:

@@ -10,8 +10,14 @@ namespace {
 
 constexpr size_t kDecisionsMax = 16;
 
-std::string Shortened(const std::string& text) {
-  return text.size() <= kIncidentTextMax ? text : text.substr(0, kIncidentTextMax) + "...";
+// On one line, since it is told in a list.
+std::string Shortened(std::string text) {
+  if (text.size() > kIncidentTextMax) {
+    text.resize(kIncidentTextMax);
+    text += "...";
+  }
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
 }
 
 bool IsFailure(const Victim& victim) {

@@ -257,7 +257,7 @@ void IncidentCollector::Note(const TimerFired& event) {
   if (event.timer.kind == TimerKind::kFormed && change_ && !change_->unformed.empty()) {
     const std::string left = std::to_string(change_->unformed.size());
     Say(Topic::kTrouble,
-        {{}, {}, {}, {{}, "driver", left + " members have not formed the world in time"}});
+        {{}, {}, {}, {{}, "driver", left + " of its members have not formed the world in time"}});
   } else if (event.timer.kind == TimerKind::kElastic) {
     Say(Topic::kTrouble, {{}, {}, {}, {{}, "driver", "the time to wait for workers is over"}});
   } else if (event.timer.kind == TimerKind::kGrace) {

@@ -57,6 +57,11 @@ bool IsTimer(const Event& event, TimerKind kind) {
   return fired != nullptr && fired->timer.kind == kind;
 }
 
+std::string NameOfVictim(const Victim& victim) {
+  return victim.rank ? "rank " + std::to_string(*victim.rank)
+                     : "the worker on slot " + std::to_string(victim.slot.index);
+}
+
 Fate FateOfKind(LossKind kind) {
   switch (kind) {
     case LossKind::kFrozen:
@@ -219,7 +224,7 @@ void IncidentCollector::LearnExit(const WorkerExited& event) {
           Topic::kTrouble,
           {At(),
            "agent of host " + worker->slot.host.value,
-           "its process " + (event.signal != 0
+           "the process of " + NameOfVictim(victim) + " " + (event.signal != 0
                                  ? "was ended by " + SignalText(event.signal)
                                  : "ended with exit code " + std::to_string(event.code))});
     }

@@ -207,7 +207,7 @@ std::string CommitText(const CommitId& commit) {
 std::string TellLoss(const Incident& incident) {
   const bool planned =
       incident.kind == IncidentKind::kRemoval || incident.kind == IncidentKind::kGrowth;
-  if (incident.generation_after.value == 0) {
+  if (incident.generation_after.value == 0 || incident.outcome == Outcome::kSame) {
     return "";
   }
   const std::string start = "  What was lost: ";
