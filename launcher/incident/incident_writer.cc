@@ -38,7 +38,7 @@ void IncidentWriter::Write(Incident incident) {
     return;
   }
   if (queue_.size() >= kQueuedMax) {
-    ++dropped_;
+    dropped_ = true;
     return;
   }
   queue_.push_back(std::move(incident));
@@ -72,6 +72,9 @@ void IncidentWriter::Run() {
       Append(ToJsonLine(incident, job_));
     }
   }
+  if (dropped_) {
+    WarnOnce("they came faster than the disk takes them");
+  }
 }
 
 bool IncidentWriter::Open() {
@@ -96,10 +99,6 @@ bool IncidentWriter::Next(Incident& incident) {
   const MutexLock lock(mutex_);
   while (queue_.empty() && !finishing_) {
     changed_.Wait(mutex_);
-  }
-  if (dropped_ > 0) {
-    WarnOnce(std::to_string(dropped_) + " incidents came faster than the disk takes them");
-    dropped_ = 0;
   }
   if (queue_.empty() || given_up_) {
     ended_ = true;

@@ -8,10 +8,11 @@
 //
 // Thread contract: one owner calls everything.
 
-#include <cstdint>
+#include <atomic>
 #include <deque>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/mutex.h"
@@ -49,10 +50,10 @@ class IncidentWriter {
   UniqueFd record_;
   bool warned_ = false;
 
+  std::atomic<bool> dropped_ = false;  // The queue was full.
   Mutex mutex_;
   CondVar changed_;
   std::deque<Incident> queue_ MUSTER_GUARDED_BY(mutex_);
-  uint64_t dropped_ MUSTER_GUARDED_BY(mutex_) = 0;
   bool finishing_ MUSTER_GUARDED_BY(mutex_) = false;
   bool given_up_ MUSTER_GUARDED_BY(mutex_) = false;
   bool ended_ MUSTER_GUARDED_BY(mutex_) = false;

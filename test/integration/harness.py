@@ -187,7 +187,8 @@ class Job:
             del self.environment[name]
         self.environment.update({
             TOKEN_NAME: self.token, "HOSTS": self.hosts_file, "MUSTER_TRACE": self.trace.path,
-            "TEST_LOG": self.log.path})
+            "TEST_LOG": self.log.path,
+            "MUSTER_INCIDENT_DIR": os.path.join(self.folder, "incidents")})
         if network is not None:
             self.environment.update(network.environment())
         self.environment.update(env or {})
