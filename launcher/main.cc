@@ -1,4 +1,5 @@
-// The one binary: `muster run`, `muster agent`, `muster why`, and, under the name horovodrun, `run`.
+// The one binary: `muster run`, `muster agent`, `muster why`, and, under the name horovodrun,
+// `run`.
 
 #include <fcntl.h>
 #include <unistd.h>

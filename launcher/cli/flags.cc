@@ -268,8 +268,10 @@ const FlagTable& AgentFlags() {
 const FlagTable& WhyFlags() {
   static constexpr FlagTable kTable{
       kWhyFlags,
-      "Tells what happened to a job: who was lost, how that is known, what was decided, how long it\n"
-      "took, what was lost, and what to do. JOB is the id of a job or its beginning, PATH a record or\n"
+      "Tells what happened to a job: who was lost, how that is known, what was decided, how long "
+      "it\n"
+      "took, what was lost, and what to do. JOB is the id of a job or its beginning, PATH a record "
+      "or\n"
       "its folder; without either it is the job that was started last.",
       "Usage: muster why [flags] [JOB|PATH]\n",
       "Exit codes: 0 told; 1 there is nothing to tell; 2 usage."};

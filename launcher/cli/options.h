@@ -55,7 +55,7 @@ struct RunOptions {
   Duration stall_warning = std::chrono::seconds(60);  // 0: no stall check at all.
   Duration stall_shutdown = Duration::zero();         // 0: never.
 
-  std::string output_filename;    // --output-filename: a folder; empty: console only.
+  std::string output_filename;  // --output-filename: a folder; empty: console only.
   /// --incident-dir: where the records of jobs lie, for `muster why`; empty: nowhere.
   std::string incident_directory;
   bool prefix_timestamp = false;  // --prefix-output-with-timestamp.

@@ -149,9 +149,9 @@ void Driver::StartRecord() {
   ::gethostname(host.data(), host.size() - 1);
   job.host = host.data();
   job.pid = ::getpid();
-  job.started_ms = std::chrono::duration_cast<milliseconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count();
+  job.started_ms =
+      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   job.elastic = options_.membership.elastic;
   record_.Start(job);
 }

@@ -15,7 +15,8 @@ constexpr int kSignalMax = 64;
 std::string ForSignal(int signal, const std::string& host) {
   switch (signal) {
     case SIGKILL:
-      return "Muster did not send signal 9. When memory runs out the kernel's OOM killer does: look "
+      return "Muster did not send signal 9. When memory runs out the kernel's OOM killer does: "
+             "look "
              "for \"Out of memory\" in `dmesg -T` on host " +
              host + ". Otherwise somebody, or a scheduler, has killed it.";
     case SIGSEGV:
@@ -93,7 +94,8 @@ std::string ForFate(const Victim& victim) {
              "host " +
              host + " (firewall, cable, MTU).";
     case Fate::kUnformed:
-      return "It could not reach the others in time, or it hung: look at firewall, --port-range and "
+      return "It could not reach the others in time, or it hung: look at firewall, --port-range "
+             "and "
              "--network-interface of host " +
              host + ".";
     case Fate::kOverstayed:

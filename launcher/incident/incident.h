@@ -29,11 +29,11 @@ enum class IncidentKind : uint8_t {
 
 /// How far the change had come when the record was made.
 enum class Outcome : uint8_t {
-  kRuns,      // All members of the new world have synced.
+  kRuns,       // All members of the new world have synced.
   kOvertaken,  // The next change began before that.
-  kHolds,     // Too few workers: the survivors wait. A later record replaces this one.
-  kEnded,     // The job ended with it.
-  kSame,      // The world did not change.
+  kHolds,      // Too few workers: the survivors wait. A later record replaces this one.
+  kEnded,      // The job ended with it.
+  kSame,       // The world did not change.
 };
 
 /// What became of a worker that is not in the next world.

@@ -21,8 +21,7 @@ std::string Shortened(std::string text) {
 }
 
 bool IsFailure(const Victim& victim) {
-  return victim.fate != Fate::kDrained && victim.fate != Fate::kDone &&
-         victim.fate != Fate::kSpare;
+  return victim.fate != Fate::kDrained && victim.fate != Fate::kDone && victim.fate != Fate::kSpare;
 }
 
 bool Has(const std::vector<Victim>& victims, Fate fate) {
@@ -151,8 +150,7 @@ void IncidentCollector::See(const FormWorld& effect, const Event& event) {
     const auto* timer = std::get_if<TimerFired>(&event);
     const bool late = timer != nullptr && timer->timer.kind == TimerKind::kFormed;
     const bool failed = !open && (late || std::holds_alternative<WorkerFormed>(event));
-    Change& change =
-        open ? *change_ : Begin(failed ? Topic::kTrouble : Topic::kGrowth);
+    Change& change = open ? *change_ : Begin(failed ? Topic::kTrouble : Topic::kGrowth);
     change.formation_failed |= failed;
     std::set<Incarnation> next;
     for (const Member& member : effect.members) {
@@ -316,14 +314,14 @@ void IncidentCollector::Complete(Change& change, Outcome outcome) {
   Incident& incident = change.incident;
   const bool failed = std::any_of(incident.victims.begin(), incident.victims.end(), IsFailure);
   const bool planned = incident.phases.form.has_value() || !incident.exit_code;
-  incident.kind = outcome == Outcome::kSame                            ? IncidentKind::kNewcomer
-                  : failed                                             ? IncidentKind::kLoss
-                  : change.link_broke                                  ? IncidentKind::kLink
-                  : change.formation_failed                            ? IncidentKind::kFormation
-                  : !planned                                           ? IncidentKind::kEnd
-                  : Has(incident.victims, Fate::kDrained)              ? IncidentKind::kRemoval
-                  : incident.newcomers.empty()                         ? IncidentKind::kRemoval
-                                                                       : IncidentKind::kGrowth;
+  incident.kind = outcome == Outcome::kSame               ? IncidentKind::kNewcomer
+                  : failed                                ? IncidentKind::kLoss
+                  : change.link_broke                     ? IncidentKind::kLink
+                  : change.formation_failed               ? IncidentKind::kFormation
+                  : !planned                              ? IncidentKind::kEnd
+                  : Has(incident.victims, Fate::kDrained) ? IncidentKind::kRemoval
+                  : incident.newcomers.empty()            ? IncidentKind::kRemoval
+                                                          : IncidentKind::kGrowth;
   const Topic topic = incident.kind == IncidentKind::kRemoval  ? Topic::kRemoval
                       : incident.kind == IncidentKind::kGrowth ? Topic::kGrowth
                       : incident.kind == IncidentKind::kEnd    ? Topic::kEnd

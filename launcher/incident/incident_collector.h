@@ -53,8 +53,8 @@ class IncidentCollector {
     std::optional<uint32_t> rank;  // In the newest world.
     bool draining = false;
     bool done = false;
-    bool dismissed = false;    // It may go; how it ends is no news.
-    bool kill_sent = false;    // Muster ends its process.
+    bool dismissed = false;  // It may go; how it ends is no news.
+    bool kill_sent = false;  // Muster ends its process.
     bool lost = false;
   };
   /// What a clue may be evidence of.

@@ -194,11 +194,11 @@ void IncidentCollector::Note(const WorkerRunning& event) {
 void IncidentCollector::Note(const WorkerLost& event) {
   const std::string name = NameOf(event.worker);
   const std::string text =
-      event.kind == LossKind::kFrozen    ? name + " is frozen"
-      : event.kind == LossKind::kSilent  ? name + " is silent"
-      : event.kind == LossKind::kStalled ? name + " is stalled"
-                                         : "the kernel took back the lock that " + name +
-                                               " holds while it lives";
+      event.kind == LossKind::kFrozen   ? name + " is frozen"
+      : event.kind == LossKind::kSilent ? name + " is silent"
+      : event.kind == LossKind::kStalled
+          ? name + " is stalled"
+          : "the kernel took back the lock that " + name + " holds while it lives";
   SayOf(Topic::kTrouble, event.worker, WithDetail(text, event.evidence));
 }
 
@@ -208,9 +208,8 @@ void IncidentCollector::Note(const WorkerExited& event) {
   if (worker == nullptr || worker->lost || worker->dismissed || is_well || ending_) {
     return;
   }
-  const std::string how = event.signal != 0
-                              ? "was ended by " + SignalText(event.signal)
-                              : "ended with exit code " + std::to_string(event.code);
+  const std::string how = event.signal != 0 ? "was ended by " + SignalText(event.signal)
+                                            : "ended with exit code " + std::to_string(event.code);
   const std::string whose = worker->pid == 0 ? "" : ", pid " + std::to_string(worker->pid) + ",";
   SayOf(
       Topic::kTrouble, event.worker, "the process of " + NameOf(event.worker) + whose + " " + how);
@@ -229,9 +228,7 @@ void IncidentCollector::Note(const PeerLost& event) {
       {{},
        host,
        {},
-       {{},
-        NameOf(event.reporter) + " on host " + host.value,
-        WithDetail(what, event.evidence)}});
+       {{}, NameOf(event.reporter) + " on host " + host.value, WithDetail(what, event.evidence)}});
 }
 
 void IncidentCollector::Note(const SuspectAnswered& event) {
@@ -250,7 +247,8 @@ void IncidentCollector::Note(const DrainRequested& event) {
 }
 
 void IncidentCollector::Note(const StopRequested& event) {
-  Say(Topic::kEnd, {{}, {}, {}, {{}, "driver", "it was told to stop by " + SignalText(event.signal)}});
+  Say(Topic::kEnd,
+      {{}, {}, {}, {{}, "driver", "it was told to stop by " + SignalText(event.signal)}});
 }
 
 void IncidentCollector::Note(const TimerFired& event) {

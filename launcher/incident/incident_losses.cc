@@ -105,9 +105,7 @@ void IncidentCollector::SeeLosses(const Event& event,
   }
 }
 
-bool IncidentCollector::JustLost(Incarnation id,
-                                 const Event& event,
-                                 const Membership& membership) {
+bool IncidentCollector::JustLost(Incarnation id, const Event& event, const Membership& membership) {
   const auto* exited = std::get_if<WorkerExited>(&event);
   if (Find(id)->done && exited != nullptr && exited->worker == id) {
     return exited->code != 0;
@@ -153,7 +151,8 @@ void IncidentCollector::LoseNewcomer(Incarnation id, const Event& event, bool jo
 
 Victim IncidentCollector::MakeVictim(Incarnation id, const Event& event) const {
   const Worker& worker = workers_.at(id);
-  Victim victim{id, worker.slot, worker.rank, worker.pid, FateOf(id, event), std::nullopt, 0, false};
+  Victim victim{
+      id, worker.slot, worker.rank, worker.pid, FateOf(id, event), std::nullopt, 0, false};
   const auto* exited = std::get_if<WorkerExited>(&event);
   if (exited != nullptr && exited->worker == id) {
     victim.code = exited->code;
@@ -224,9 +223,9 @@ void IncidentCollector::LearnExit(const WorkerExited& event) {
           Topic::kTrouble,
           {At(),
            "agent of host " + worker->slot.host.value,
-           "the process of " + NameOfVictim(victim) + " " + (event.signal != 0
-                                 ? "was ended by " + SignalText(event.signal)
-                                 : "ended with exit code " + std::to_string(event.code))});
+           "the process of " + NameOfVictim(victim) + " " +
+               (event.signal != 0 ? "was ended by " + SignalText(event.signal)
+                                  : "ended with exit code " + std::to_string(event.code))});
     }
   };
   if (change_) {

@@ -89,7 +89,8 @@ std::string TellVictims(const std::vector<Victim>& victims, bool failures) {
       text += (text.empty() ? "" : "; ") + NameOf(victim) + " " + FateText(victim);
     }
   }
-  return text + (count > kNamesShown ? "; and " + std::to_string(count - kNamesShown) + " more" : "");
+  return text +
+         (count > kNamesShown ? "; and " + std::to_string(count - kNamesShown) + " more" : "");
 }
 
 std::string TellNewcomers(const std::vector<Newcomer>& newcomers) {
@@ -172,7 +173,8 @@ std::string TellPhases(const Incident& incident) {
   const bool planned =
       incident.kind == IncidentKind::kRemoval || incident.kind == IncidentKind::kGrowth;
   const std::array<std::pair<std::optional<Duration>, const char*>, 4> steps{{
-      {phases.revoke, planned ? "until the members were told" : "until the members were told to stop"},
+      {phases.revoke,
+       planned ? "until the members were told" : "until the members were told to stop"},
       {phases.form, "until the next world was ordered"},
       {phases.formed, "until all had formed it"},
       {phases.synced, "until all had synced, the last that the driver sees"},
@@ -193,7 +195,7 @@ std::string TellPhases(const Incident& incident) {
   }
   return "  How long it took, from the first evidence: " + text + "; " +
          TimeText(last - *phases.evidence) + " in all" +
-         (phases.synced                            ? ""
+         (phases.synced                             ? ""
           : incident.outcome == Outcome::kOvertaken ? ", when something else overtook it"
                                                     : ", and no further") +
          ".\n";
@@ -224,12 +226,11 @@ std::string TellLoss(const Incident& incident) {
     return start + "no commit that is known of. All went on from " + from + repeated + ".\n";
   }
   const CommitId& newest = *incident.newest_known;
-  const std::string count =
-      newest.generation == incident.resumed->generation
-          ? Count(newest.sequence - incident.resumed->sequence, "commit")
-          : "an unknown number of commits";
-  return start + count + ": somebody held " + CommitText(newest) + ", and all went on from " + from +
-         repeated + ".\n";
+  const std::string count = newest.generation == incident.resumed->generation
+                                ? Count(newest.sequence - incident.resumed->sequence, "commit")
+                                : "an unknown number of commits";
+  return start + count + ": somebody held " + CommitText(newest) + ", and all went on from " +
+         from + repeated + ".\n";
 }
 
 std::string TellAdvice(const Incident& incident) {
@@ -277,8 +278,8 @@ std::string Headline(const Incident& incident) {
                                       : TellVictims(incident.victims, false);
       break;
     case IncidentKind::kGrowth:
-      text = Count(incident.newcomers.size(), "worker") + " joined: " +
-             TellNewcomers(incident.newcomers);
+      text = Count(incident.newcomers.size(), "worker") +
+             " joined: " + TellNewcomers(incident.newcomers);
       break;
     case IncidentKind::kEnd:
       break;
@@ -298,7 +299,8 @@ std::string TellIncident(const Incident& incident, const JobRecord& job, const C
                      TellWho(incident) + TellEvidence(incident) + TellDecision(incident) +
                      TellPhases(incident) + TellLoss(incident) + TellAdvice(incident);
   if (incident.left_out > 0) {
-    text += "  (" + std::to_string(incident.left_out) + " more entries did not fit into the record.)\n";
+    text +=
+        "  (" + std::to_string(incident.left_out) + " more entries did not fit into the record.)\n";
   }
   return text;
 }

@@ -27,8 +27,7 @@ class Scenario {
   explicit Scenario(const std::string& text);
 
   /// Called after each step, also those of `given`.
-  using Observer =
-      std::function<void(const Event&, const Transition&, const Membership&, Instant)>;
+  using Observer = std::function<void(const Event&, const Transition&, const Membership&, Instant)>;
   void Watch(Observer observer) { observer_ = std::move(observer); }
 
   /// Runs the story. Empty if all is as told; else what differs, with the line.

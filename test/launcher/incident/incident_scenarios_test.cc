@@ -1,5 +1,5 @@
-// The scenarios of test/scenarios, told as `muster why` tells them. A file told/NAME.txt has what is
-// to be said about the scenario NAME; what holds of every story is checked over all of them.
+// The scenarios of test/scenarios, told as `muster why` tells them. A file told/NAME.txt has what
+// is to be said about the scenario NAME; what holds of every story is checked over all of them.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -131,8 +131,8 @@ TEST_CASE("every scenario that ends has one incident that ends the job, the last
   for (const fs::path& file : FilesOf(MUSTER_SCENARIO_DIRECTORY)) {
     CAPTURE(file.stem().string());
     const Story story = Play(file);
-    const auto ends = std::count_if(
-        story.records.begin(), story.records.end(), [](const Incident& incident) {
+    const auto ends =
+        std::count_if(story.records.begin(), story.records.end(), [](const Incident& incident) {
           return incident.outcome == Outcome::kEnded && incident.exit_code.has_value();
         });
     CHECK(ends == 1);
