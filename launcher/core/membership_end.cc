@@ -197,6 +197,9 @@ void Membership::OnLossWindow() {
 }
 
 void Membership::OnFormedTimeout() {
+  if (const Running* running = In<Running>(); running != nullptr && running->window) {
+    return;  // This world is over; the next one is a moment away.
+  }
   const std::vector<Incarnation> members = LivingMembers();
   const bool silent = std::any_of(members.begin(), members.end(), [this](Incarnation id) {
     const Worker& worker = *Find(id);

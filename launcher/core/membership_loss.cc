@@ -116,6 +116,9 @@ void Membership::ArmLossWindow() {
   Running* running = In<Running>();
   Asking* asking = In<Asking>();
   MUSTER_CHECK(running != nullptr || asking != nullptr, "a loss where no world is");
+  for (auto& [pair, times] : breaks_) {
+    times.erase(world_.generation);  // Whose links broke may have met the one that is lost.
+  }
   bool& window = running != nullptr ? running->window : asking->window;
   if (!std::exchange(window, true)) {
     Arm(TimerKind::kLossWindow, 0, kLossWindowTime);
@@ -235,7 +238,9 @@ void Membership::On(const PeerLost& event) {
     }
     return;
   }
-  RecordBreaks(suspects, event.reporter);
+  if (!world_.revoked) {
+    RecordBreaks(suspects, event.reporter);  // Else those who have heard of it have cut the link.
+  }
   const Running* running = In<Running>();
   if (running == nullptr || !running->window) {
     Ask(suspects, event);
