@@ -35,6 +35,10 @@ LEFTOVER_S = 5
 LIMIT_S = 60
 
 
+# Jobs that tests start without a Job keep their records here, not in the home of whoever tests.
+_RECORDS = tempfile.TemporaryDirectory(prefix="muster-test-records-")
+os.environ["MUSTER_INCIDENT_DIR"] = _RECORDS.name
+
 _LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
