@@ -21,7 +21,18 @@ bool HasAllocate(OpKind kind) {
   return kind == OpKind::kAllgather || kind == OpKind::kAlltoall || kind == OpKind::kReducescatter;
 }
 
+bool IsKnown(DType dtype) {
+  return dtype <= DType::kBool;
+}
+bool IsKnown(Op op) {
+  return op <= Op::kProduct;
+}
+
 std::string FindTensorObjection(const Tensor& tensor, const char* what) {
+  if (!IsKnown(tensor.dtype)) {
+    return std::string(what) + " has the type number " +
+           std::to_string(static_cast<int>(tensor.dtype)) + ", which stands for none";
+  }
   if (tensor.shape.size() > kDimensionsMax) {
     return std::string(what) + " has more than 64 dimensions";
   }
@@ -83,13 +94,15 @@ Call::Call(Submission submission,
   if (!HasTensor(submission_.kind)) {
     return;
   }
-  signature.dtype = submission_.in.dtype;
+  // A number that is no type or reduction would look to the others as if this rank broke the rules
+  // of the protocol; the objection will say what it is.
+  signature.dtype = IsKnown(submission_.in.dtype) ? submission_.in.dtype : DType::kU8;
   signature.device_kind = submission_.in.device.kind;
   if (submission_.in.shape.size() <= kDimensionsMax) {
     signature.shape = submission_.in.shape;
   }
   if (submission_.kind == OpKind::kAllreduce || submission_.kind == OpKind::kReducescatter) {
-    signature.op = submission_.op;
+    signature.op = IsKnown(submission_.op) ? submission_.op : Op::kSum;
     signature.prescale = submission_.prescale;
     signature.postscale = submission_.postscale;
   }
@@ -142,6 +155,10 @@ std::string FindObjection(const Submission& submission, size_t set_size) {
   if (!HasTensor(submission.kind)) {
     return "";
   }
+  if (!IsKnown(submission.op)) {
+    return "there is no reduction with the number " +
+           std::to_string(static_cast<int>(submission.op));
+  }
   std::string objection = FindTensorObjection(submission.in, "the tensor");
   if (!objection.empty()) {
     return objection;
@@ -154,6 +171,9 @@ std::string FindObjection(const Submission& submission, size_t set_size) {
   }
   if (submission.kind != OpKind::kAllreduce) {
     return "";
+  }
+  if (!IsKnown(submission.out.dtype)) {
+    return FindTensorObjection(submission.out, "the output");
   }
   if (submission.in.dtype != submission.out.dtype || submission.in.shape != submission.out.shape) {
     return std::string("the input is ") + Name(submission.in.dtype) + " " +

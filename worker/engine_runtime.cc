@@ -216,7 +216,8 @@ Handle EngineRuntime::Submit(Submission submission) {
   return SubmitNamed(std::move(one), reusable);
 }
 
-// Members are called "<base>_<i>of<n>", as Horovod calls them.
+// Without the number of members in their names, as Horovod has it: ranks that disagree about it
+// would wait for each other instead of hearing so.
 Handle EngineRuntime::SubmitGroup(std::vector<Submission> members) {
   if (members.empty()) {
     auto operation = std::make_shared<Operation>();
@@ -227,7 +228,7 @@ Handle EngineRuntime::SubmitGroup(std::vector<Submission> members) {
   const std::string base = reusable ? members.front().name : UnnamedName(members.front().kind);
   const auto size = static_cast<uint32_t>(members.size());
   for (uint32_t i = 0; i < size; ++i) {
-    members[i].name = base + "_" + std::to_string(i) + "of" + std::to_string(size);
+    members[i].name = base + "[" + std::to_string(i) + "]";
     members[i].group = {base, size, i};
   }
   return SubmitNamed(std::move(members), reusable);

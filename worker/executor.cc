@@ -20,7 +20,8 @@ void Executor::Stop() {
     stop_ = true;
     posted_.NotifyAll();
   }
-  if (thread_.joinable()) {
+  // A job may end the process: exit() in a callback runs the exit handlers right there.
+  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) {
     thread_.join();
   }
 }

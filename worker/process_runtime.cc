@@ -109,6 +109,9 @@ Runtime& GetRuntime() {
     return *thread_runtime;
   }
   EngineRuntime* runtime = Running();
+  if (runtime == nullptr && TheProcess().running) {
+    throw Error("muster is not there in a forked child: it belongs to the process that started it");
+  }
   if (runtime == nullptr) {
     throw Error("muster is not initialized in this process: call muster::init() first");
   }

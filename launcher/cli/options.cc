@@ -250,6 +250,28 @@ void WarnOfFlags(const FlagValues& values, RunOptions& options) {
   }
 }
 
+// What Horovod's users have in their environment, and would wonder about. A flag says it already.
+void WarnOfVariables(const FlagValues& values,
+                     const std::vector<std::string>& environment,
+                     RunOptions& options) {
+  for (const Flag& flag : AllFlags()) {
+    const bool is_switch_off = flag.worker_value == "0";
+    if (flag.use != FlagUse::kInert || flag.worker_variable.empty() || is_switch_off ||
+        values.HasFlag(LongName(flag))) {
+      continue;
+    }
+    const std::string prefix = std::string(flag.worker_variable) + "=";
+    for (const std::string& entry : environment) {
+      const bool is_on =
+          flag.worker_value.empty() || entry == prefix + std::string(flag.worker_value);
+      if (entry.starts_with(prefix) && is_on) {
+        options.warnings.push_back(std::string(flag.worker_variable) +
+                                   " has no effect: " + std::string(flag.help));
+      }
+    }
+  }
+}
+
 std::string BuiltinText(const Flag& flag, const RunOptions& options) {
   std::string np = std::to_string(options.membership.np_start);
   if (LongName(flag) == "--min-np") {
@@ -328,6 +350,7 @@ Result<RunOptions> MakeOptions(FlagValues values,
     return slots;
   }
   WarnOfFlags(values, options);
+  WarnOfVariables(values, environment, options);
   ListSettings(values, options);
   return options;
 }
@@ -397,10 +420,11 @@ Parsed ParseCommandLine(const std::vector<std::string>& argv,
                         const std::vector<std::string>& environment) {
   const std::string program(argv.empty() ? "" : Basename(argv[0]));
   const std::vector<std::string> words(argv.begin() + (argv.empty() ? 0 : 1), argv.end());
-  if (program == "horovodrun") {
+  const std::string command = words.empty() ? "" : words[0];
+  // The driver starts agents by its own name, and a copy may be called like the link.
+  if (program == "horovodrun" && command != "agent") {
     return ParseRun(words, environment);
   }
-  const std::string command = words.empty() ? "" : words[0];
   if (command == "run") {
     return ParseRun({words.begin() + 1, words.end()}, environment);
   }

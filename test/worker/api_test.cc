@@ -84,6 +84,11 @@ TEST_CASE("api tells a wrong call by InvalidCollective and goes on") {
   CHECK_THROWS_AS(allreduce({data.data(), kF32, Shape(65, 1)}, {data.data(), kF32, Shape(65, 1)}),
                   InvalidCollective);
   CHECK_THROWS_AS(barrier({.name = std::string(5000, 'x')}), InvalidCollective);
+  const Tensor odd{data.data(), static_cast<DType>(77), {1}};
+  CHECK_THROWS_AS(allreduce(odd, odd), InvalidCollective);
+  CHECK_THROWS_AS(allreduce(four, odd), InvalidCollective);
+  CHECK_THROWS_AS(broadcast(odd, 0), InvalidCollective);
+  CHECK_THROWS_AS(allreduce(four, four, {.op = static_cast<Op>(77)}), InvalidCollective);
   CHECK_NOTHROW(allreduce(four, four));
 }
 

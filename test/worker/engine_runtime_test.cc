@@ -225,6 +225,45 @@ TEST_CASE("runtime gives a call that differs to every rank as InvalidCollective"
   ShutdownAll(workers);
 }
 
+TEST_CASE("runtime gives groups of different sizes to every rank as InvalidCollective",
+          "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 3);
+  All(workers, [](EngineRuntime& runtime) {
+    std::vector<float> values(3, 1.0f);
+    std::vector<Submission> group;
+    for (int i = 0; i < (runtime.place().rank == 2 ? 3 : 2); ++i) {
+      group.push_back(Sum(values[static_cast<size_t>(i)], "g"));
+    }
+    Handle handle = runtime.SubmitGroup(std::move(group));
+    if (MessageOf<InvalidCollective>(handle).find("group") == std::string::npos) {
+      throw std::runtime_error("the message does not name the group");
+    }
+    if (SumOfOnes(runtime) != 3) {
+      throw std::runtime_error("the world did not stay");
+    }
+  });
+  ShutdownAll(workers);
+}
+
+TEST_CASE("runtime gives a reduction that does not exist to every rank", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  All(workers, [](EngineRuntime& runtime) {
+    float value = 1;
+    Submission call = Sum(value);
+    call.op = runtime.place().rank == 1 ? static_cast<Op>(77) : Op::kSum;
+    Handle handle = runtime.Submit(call);
+    if (MessageOf<InvalidCollective>(handle).find("77 (on rank 1)") == std::string::npos) {
+      throw std::runtime_error("the message does not name number and rank");
+    }
+    if (SumOfOnes(runtime) != 2) {
+      throw std::runtime_error("the world did not stay");
+    }
+  });
+  ShutdownAll(workers);
+}
+
 TEST_CASE("runtime refuses a name that is in flight on this rank", "[engine]") {
   FakeAgent agent;
   Workers workers = StartWorld(agent, 2);

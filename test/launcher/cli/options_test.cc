@@ -54,6 +54,12 @@ const char* const kScript = "--host-discovery-script";
 
 // ---------------------------------------------------------------- which command
 
+TEST_CASE("command line of an agent is understood by a copy that is called horovodrun") {
+  const Parsed parsed = ParseAs("/a/horovodrun", {"agent", "--help"});
+  REQUIRE(std::holds_alternative<PrintAndExit>(parsed));
+  CHECK_THAT(std::get<PrintAndExit>(parsed).text, Contains("--join"));
+}
+
 TEST_CASE("command line under the name horovodrun is muster run") {
   for (const Parsed& parsed : {ParseAs("horovodrun", {"-np", "2", "w"}),
                                ParseAs("/a/b/horovodrun", {"-np", "2", "w"}),
@@ -474,6 +480,17 @@ TEST_CASE("inert flags set their variable and warn once") {
   const Flag* flag = FindFlag(inert.words[0]);
   REQUIRE(flag != nullptr);
   CHECK_THAT(options.warnings[0], StartsWith(std::string(ShownName(*flag)) + " has no effect: "));
+}
+
+TEST_CASE("variables of Horovod that do nothing here are warned of, once") {
+  const RunOptions options =
+      Run({"-np", "2", "w"}, {"HOROVOD_CYCLE_TIME=5", "HOROVOD_AUTOTUNE=1", "PATH=/bin"});
+  REQUIRE(options.warnings.size() == 2);
+  CHECK_THAT(options.warnings[0], StartsWith("HOROVOD_CYCLE_TIME has no effect: "));
+  CHECK_THAT(options.warnings[1], StartsWith("HOROVOD_AUTOTUNE has no effect: "));
+  CHECK(Run({"-np", "2", "w"}, {"HOROVOD_AUTOTUNE=0", "HOROVOD_CYCLE=1"}).warnings.empty());
+  const Words flag = {"--cycle-time-ms", "3", "-np", "2", "w"};
+  CHECK(Run(flag, {"HOROVOD_CYCLE_TIME=5"}).warnings.size() == 1);
 }
 
 TEST_CASE("flags without a variable are accepted with a warning") {
