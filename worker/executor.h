@@ -21,8 +21,8 @@ class Executor {
   ~Executor();
 
   void Start();
-  /// Runs what was posted and ends; the owner sees to it that no job waits for ever. Called by a job
-  /// it does not wait for the end, and the owner stays.
+  /// Runs what was posted and ends; the owner sees to it that no job waits for ever. Called by a
+  /// job it does not wait for the end, and the owner stays.
   void Stop();
   void Post(Job job);
 

@@ -128,10 +128,11 @@ int cross_size();  // Number of those hosts.
 int slot();        // Index of the slot on its host; never changes.
 
 /// Every function below has a form that returns a Handle and a blocking one. All ranks of the
-/// process set have to call it, in any order, with the same name, dtype, reduction and factors, the
-/// same number of members of a group, and the same shape unless said otherwise; else every rank gets
-/// InvalidCollective. Calls with another name or process set, or of a group and a single tensor, are
-/// different operations, each waiting for the rest of its ranks: the stall check names them.
+/// process set have to call it, in any order, with the same name, dtype, reduction and factors,
+/// the same number of members of a group, and the same shape unless said otherwise; else every rank
+/// gets InvalidCollective. Calls with another name or process set, or of a group and a single
+/// tensor, are different operations, each waiting for the rest of its ranks: the stall check names
+/// them.
 /// Other errors: WorkersLost, WorkersFinished.
 
 /// Reduces `in` over all ranks into `out`, of the same dtype and shape; in.data == out.data is in
@@ -193,10 +194,10 @@ Handle barrier_async(Options options = {});
 void barrier(Options options = {});
 
 /// This rank has no more data: it takes part in the allreduces of the others with zeros (an average
-/// still divides by the full size; a minimum or a product is that with zeros) until all have joined,
-/// for as long as that takes: it is no stall. Returns the rank that joined last, the same everywhere.
-/// Other collectives are InvalidCollective while somebody is joined. Throws HostsUpdated if the world
-/// is going to change, for what this rank holds is stale.
+/// still divides by the full size; a minimum or a product is that with zeros) until all have
+/// joined, for as long as that takes: it is no stall. Returns the rank that joined last, the same
+/// everywhere. Other collectives are InvalidCollective while somebody is joined. Throws
+/// HostsUpdated if the world is going to change, for what this rank holds is stale.
 int join();
 
 /// A set of ranks of the present world that do collectives among themselves. To be called by every
