@@ -8,8 +8,11 @@
  *
  * Bounds and guards are macros. A guard that is switched off (-DMUTANT_...) has to be missed. */
 
+#ifndef FAULTS
+#define FAULTS 2 /* In all. */
+#endif
 #ifndef CRASHES
-#define CRASHES 1 /* Workers that die by themselves. */
+#define CRASHES 2 /* Workers that die by themselves. */
 #endif
 #ifndef BREAKS
 #define BREAKS 1 /* Links between workers that break while both ends live. */
@@ -22,6 +25,9 @@
 #endif
 #ifndef LATE
 #define LATE 1 /* Workers that may miss the start timeout and come as newcomers. */
+#endif
+#ifndef STREAM_TOO
+#define STREAM_TOO 1 /* Revocations that the page's connection does not take; orders replaced. */
 #endif
 #ifndef EARLY
 #define EARLY 3 /* Set of workers that are warm from the start; the others arrive at any time. */
@@ -65,6 +71,7 @@ chan page[WORKERS] = [PAGE_MESSAGES] of {byte}; /* The page's connection: this g
  * has not got is sent again (launcher/session/replay_queue.h): nothing is lost. */
 byte cut;        /* Set of agents. */
 byte agents_gone; /* Their lease is over: they have ended all their workers, then themselves. */
+byte faults = FAULTS;
 byte crashes = CRASHES;
 byte breaks = BREAKS;
 byte cuts = CUTS;
@@ -226,7 +233,7 @@ inline LoseReports(x) {
   od
 }
 
-#define MAY_CRASH (ALIVE(w) && crashes > 0)
+#define MAY_CRASH (ALIVE(w) && crashes > 0 && faults > 0)
 #define REPORT_BROKEN(p)                                                       \
   IS_IN(w) && MISSES(w, p, newest[w]) && nfull(reports[w]) ->                  \
   reported[w] = reported[w] | BIT(p);                                          \
@@ -282,8 +289,8 @@ end:
      }
 
   /* It dies, and what it has reported arrives or does not. */
-  :: d_step { MAY_CRASH -> Die(w); crashes-- }
-  :: d_step { MAY_CRASH && nempty(reports[w]) -> Die(w); LoseReports(w); crashes-- }
+  :: d_step { MAY_CRASH -> Die(w); crashes--; faults-- }
+  :: d_step { MAY_CRASH && nempty(reports[w]) -> Die(w); LoseReports(w); crashes--; faults-- }
   od
 }
 
@@ -363,11 +370,11 @@ inline Kill(x) {
 inline Draw() {
   if
   :: by_page = true
-  :: by_page = false
+  :: STREAM_TOO -> by_page = false
   fi;
   if
   :: replaces = false
-  :: QUEUED(0) || QUEUED(1) || QUEUED(2) -> replaces = true
+  :: STREAM_TOO && (QUEUED(0) || QUEUED(1) || QUEUED(2)) -> replaces = true
   fi
 }
 
@@ -451,7 +458,7 @@ inline Form() { /* Membership::Form */
   assert(members[gen] == 0); /* One world for each generation. */
   assert((SELECTED & ever_lost) == 0);
   /* Each world has a cause of its own. */
-  assert(gen <= 1 + LATE + (CRASHES - crashes) + (BREAKS - breaks) + (CUTS - cuts) + (SLOW - slow));
+  assert(gen <= 1 + LATE + FAULTS - faults);
   members_alive = SELECTED;
   members[gen] = members_alive;
   warm = warm & ~members_alive;
@@ -640,9 +647,10 @@ end:
   :: d_step { phase == HOLDING && ARRIVING == 0 && silent == 0 -> End() }
 
   /* Membership::OnFormedTimeout: a member did not form in time, though nothing is wrong with it. */
-  :: d_step { phase == RUNNING && !window && slow > 0 && (members_alive & ~formed) != 0 &&
+  :: d_step { phase == RUNNING && !window && slow > 0 && faults > 0 && (members_alive & ~formed) != 0 &&
               (members_alive & ~formed & HOSTS_OF(silent)) == 0 ->
        slow--;
+       faults--;
        if
        :: formed == 0 && COUNT(members_alive) > 1 -> NextWorld()
        :: else -> LoseAllOf(members_alive & ~formed, true)
@@ -674,7 +682,7 @@ end:
   :: d_step { phase != ENDED && (HOSTS_OF(silent) & ~lost) != 0 ->
        LoseAllOf(HOSTS_OF(silent), false);
 #else
-  :: d_step { phase != ENDED && (HOSTS_OF(agents_gone) & ~lost) != 0 ->
+  :: d_step { phase != ENDED && ((HOSTS_OF(agents_gone) & ~lost) | (silent & agents_gone)) != 0 ->
        LoseAllOf(HOSTS_OF(agents_gone), false);
        silent = silent & ~agents_gone;
 #endif
@@ -686,18 +694,20 @@ end:
 
 /* ============================================================ faults */
 
-#define BOTH_IN(p, q)                                                                  \
-  (IS_IN(p) && IS_IN(q) && newest[p] == newest[q] && broken[newest[p]] == 0)
+#define MAY_CUT(a) (faults > 0 && cuts > 0 && !IN(cut, a))
+#define MAY_BREAK(p, q)                                                          \
+  (faults > 0 && breaks > 0 && IS_IN(p) && IS_IN(q) && newest[p] == newest[q] && \
+   broken[newest[p]] == 0)
 
 proctype Network() {
   byte a, x;
 end:
   do
-  :: d_step { breaks > 0 && BOTH_IN(0, 1) -> breaks--; broken[newest[0]] = BIT(0) | BIT(1) }
-  :: d_step { breaks > 0 && BOTH_IN(0, 2) -> breaks--; broken[newest[0]] = BIT(0) | BIT(2) }
-  :: d_step { breaks > 0 && BOTH_IN(1, 2) -> breaks--; broken[newest[1]] = BIT(1) | BIT(2) }
-  :: d_step { cuts > 0 && !IN(cut, 0) -> cuts--; cut = cut | BIT(0) }
-  :: d_step { cuts > 0 && !IN(cut, 1) -> cuts--; cut = cut | BIT(1) }
+  :: d_step { MAY_BREAK(0, 1) -> faults--; breaks--; broken[newest[0]] = BIT(0) | BIT(1) }
+  :: d_step { MAY_BREAK(0, 2) -> faults--; breaks--; broken[newest[0]] = BIT(0) | BIT(2) }
+  :: d_step { MAY_BREAK(1, 2) -> faults--; breaks--; broken[newest[1]] = BIT(1) | BIT(2) }
+  :: d_step { MAY_CUT(0) -> faults--; cuts--; cut = cut | BIT(0) }
+  :: d_step { MAY_CUT(1) -> faults--; cuts--; cut = cut | BIT(1) }
   :: atomic { (cut & ~agents_gone) != 0 ->
        a = ((cut & ~agents_gone) == 2 -> 1 : 0);
        if
