@@ -131,11 +131,12 @@ byte ever_lost; /* For Watch. */
 #define CAN_COMMIT(g) ((g) != 0 && broken[g] == 0 && WORKS(0, g) && WORKS(1, g) && WORKS(2, g))
 
 /* Where the job may rest: it has ended, or all who live work in one world. */
-#define RESTS(w) (ALIVE(w) -> (IN(members_alive, w) && work[w] == gen) : IN(lost, w))
-#define SETTLED                                                                \
-  (phase == ENDED -> dead == ALL                                               \
-                  : (phase == RUNNING && !window && CAN_COMMIT(gen) && RESTS(0) && RESTS(1) && \
-                     RESTS(2)))
+#define RESTS(w) \
+  ((ALIVE(w) && IN(members_alive, w) && work[w] == gen) || (!ALIVE(w) && IN(lost, w)))
+#define SETTLED                                                               \
+  ((phase == ENDED && dead == ALL) ||                                         \
+   (phase == RUNNING && !window && CAN_COMMIT(gen) && RESTS(0) && RESTS(1) && \
+    RESTS(2)))
 
 /* ============================================================ workers
  * worker/engine_orders.cc, worker/formation.cc */
