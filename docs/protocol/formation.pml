@@ -452,7 +452,9 @@ inline RevokeWorld() { /* Membership::RevokeWorld */
 }
 
 inline Form() { /* Membership::Form */
-#ifndef MUTANT_DRIVER_REUSES_THE_GENERATION
+#ifdef MUTANT_DRIVER_REUSES_THE_GENERATION
+  gen = (gen == 0 -> 1 : gen);
+#else
   gen++;
 #endif
   assert(gen < GENERATIONS);
@@ -575,6 +577,13 @@ inline OnPeerLost() {
 #define GOES_ON ((members_alive & ~HOSTS_OF(silent)) != 0)
 #endif
 
+/* AgentLost: when the lease is over, for then nothing of that host is alive. */
+#ifdef MUTANT_DRIVER_DOES_NOT_WAIT_FOR_THE_LEASE
+#define GIVEN_UP silent
+#else
+#define GIVEN_UP agents_gone
+#endif
+
 #define HEARD(w) (!IN(cut, HOST(w)) && nempty(reports[w]))
 #define NEWS(a) (!IN(cut, a) && nempty(news[a]))
 
@@ -679,14 +688,9 @@ end:
        silent = silent & cut;
        Conclude()
      }
-#ifdef MUTANT_DRIVER_DOES_NOT_WAIT_FOR_THE_LEASE
-  :: d_step { phase != ENDED && (HOSTS_OF(silent) & ~lost) != 0 ->
-       LoseAllOf(HOSTS_OF(silent), false);
-#else
-  :: d_step { phase != ENDED && ((HOSTS_OF(agents_gone) & ~lost) | (silent & agents_gone)) != 0 ->
-       LoseAllOf(HOSTS_OF(agents_gone), false);
+  :: d_step { phase != ENDED && ((HOSTS_OF(GIVEN_UP) & ~lost) | (silent & agents_gone)) != 0 ->
+       LoseAllOf(HOSTS_OF(GIVEN_UP), false);
        silent = silent & ~agents_gone;
-#endif
        Conclude();
        x = 0
      }
