@@ -21,6 +21,7 @@ using Command = std::function<Status()>;
 Command AddCollectives(CLI::App& app);
 Command AddSmall(CLI::App& app);
 Command AddIdle(CLI::App& app);
+Command AddRecovery(CLI::App& app);
 /// What the bench starts as one rank of a contestant; not for people.
 Command AddRank(CLI::App& app);
 

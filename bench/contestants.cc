@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "bench/process_waits.h"
 #include "bench/rank_engines.h"
 
 namespace muster::bench {
@@ -17,13 +18,6 @@ namespace {
 
 Status Unavailable(const std::string& why) {
   return {StatusCode::kUnavailable, why};
-}
-
-// A program that the build puts beside this one.
-std::string Beside(const std::string& program) {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (self.parent_path() / program).string();
 }
 
 bool InPath(const std::string& program) {

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
       {"collectives", muster::bench::AddCollectives(app)},
       {"small", muster::bench::AddSmall(app)},
       {"idle", muster::bench::AddIdle(app)},
+      {"recovery", muster::bench::AddRecovery(app)},
       {"rank", muster::bench::AddRank(app)},
   };
   try {

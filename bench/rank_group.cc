@@ -3,74 +3,21 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <deque>
-#include <fstream>
+
+#include "bench/process_waits.h"
 
 namespace muster::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kLogLinesShown = 12;
 // How long ranks may take to end after the bench has hung up, and after SIGTERM.
 constexpr std::chrono::seconds kGrace{3};
-
-int MillisecondsUntil(Deadline deadline) {
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left + 1, 0, 60'000));
-}
-
-// Readable once SIGINT or SIGTERM has come. One per process, as signals are.
-int InterruptFd() {
-  static const UniqueFd fd = [] {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    return UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  }();
-  return fd.get();
-}
-
-bool EndsBy(const UniqueFd& pidfd, Deadline deadline) {
-  pollfd entry{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
-  int ready = 0;
-  do {
-    ready = ::poll(&entry, 1, MillisecondsUntil(deadline));
-  } while ((ready < 0 && errno == EINTR) || (ready == 0 && Clock::now() < deadline));
-  return ready > 0;
-}
-
-void SignalPidfd(const UniqueFd& pidfd, int signal) {
-  if (pidfd.valid()) {
-    ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0);
-  }
-}
-
-std::string LastLines(const std::string& path) {
-  std::ifstream file(path);
-  std::deque<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(line);
-    if (lines.size() > kLogLinesShown) {
-      lines.pop_front();
-    }
-  }
-  std::string text;
-  for (const std::string& line : lines) {
-    text += "\n    " + line;
-  }
-  return text;
-}
 
 }  // namespace
 

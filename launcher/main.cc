@@ -1,4 +1,5 @@
-// The one binary: `muster run`, `muster agent`, and, under the name horovodrun, `run`.
+// The one binary: `muster run`, `muster agent`, `muster why`, and, under the name horovodrun,
+// `run`.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "launcher/agent/agent_main.h"
 #include "launcher/cli/options.h"
 #include "launcher/driver/driver.h"
+#include "launcher/incident/why.h"
 #include "launcher/security/secret_file.h"
 #include "launcher/session/grpc_log.h"
 
@@ -31,6 +33,10 @@ int Start(const PrintAndExit& text) {
 
 int Start(const AgentCommand& command) {
   return command.join ? RunJoinedAgent(*command.join) : RunAgent();
+}
+
+int Start(const WhyCommand& command) {
+  return RunWhy(command);
 }
 
 int Start(const RunOptions& options) {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/unique_fd.h"
 #include "worker/page_answer.h"
 
 namespace muster::worker {
@@ -73,7 +74,7 @@ Result<std::unique_ptr<PageClient>> PageClient::Connect(const std::string& direc
   }
   ::madvise(page, kWorkerPageBytes, MADV_DONTFORK);
   return std::unique_ptr<PageClient>(
-      new PageClient(static_cast<WorkerPage*>(page), std::move(socket).value()));
+      new PageClient(static_cast<WorkerPage*>(page), PrivateFd(socket.value().Release())));
 }
 
 PageClient::~PageClient() {

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "common/status.h"
-#include "common/unique_fd.h"
 #include "common/worker_page.h"
+#include "worker/socket.h"
 
 namespace muster::worker {
 
@@ -40,11 +40,11 @@ class PageClient {
   Result<GenerationOver> Read();
 
  private:
-  PageClient(WorkerPage* page, UniqueFd connection)
+  PageClient(WorkerPage* page, PrivateFd connection)
       : page_(page), connection_(std::move(connection)) {}
 
   WorkerPage* const page_;
-  const UniqueFd connection_;
+  const PrivateFd connection_;
 };
 
 }  // namespace muster::worker

@@ -173,8 +173,10 @@ void Session::Finish(const std::shared_ptr<Call>& call, std::exception_ptr error
   if (!has_callbacks) {
     return;
   }
-  if (driver_ == Driver::kExecutor) {
+  if (driver_ == Driver::kExecutor || executor_scheduled_) {
+    // A job posted now would wait for as long as the executor drives.
     callbacks_due_.push_back(call);
+    linger_.NotifyAll();
   } else {
     executor_.Post([call] { call->RunCallbacks(); });
   }

@@ -28,7 +28,7 @@ constexpr std::chrono::microseconds kLingerMax{2000};
 // Operations that are under way, or a log that has to be followed for another reason.
 bool Session::HasWork() const {
   if (end_) {
-    return false;
+    return !callbacks_due_.empty();
   }
   const bool has_calls = calls_.size() > agreements_ || (agreements_ > 0 && agreement_awaited_);
   const bool has_jobs = !jobs_.empty() && !backend_failed_;
@@ -48,7 +48,7 @@ bool Session::BeginDriving(Driver driver) {
 
 void Session::Linger() {
   const auto latest = std::chrono::steady_clock::now() + kLingerMax;
-  while (driver_ == Driver::kNone && !end_) {
+  while (driver_ == Driver::kNone && !end_ && callbacks_due_.empty()) {
     const auto until = std::min(last_submitted_ + kLinger, latest);
     if (std::chrono::steady_clock::now() >= until) {
       return;
@@ -63,10 +63,7 @@ void Session::StopDriving() noexcept {
   driver_ = Driver::kNone;
   bell_.Leave();
   Progress();
-  for (const auto& call : TakeCallbacks()) {
-    executor_.Post([call] { call->RunCallbacks(); });
-  }
-  EnsureDriver();
+  EnsureDriver();  // If callbacks are due, too.
 }
 
 void Session::EnsureDriver() {
@@ -77,16 +74,25 @@ void Session::EnsureDriver() {
 }
 
 void Session::DriveOnExecutor() noexcept {
+  std::vector<std::shared_ptr<Call>> callbacks;
+  bool drives = false;
   {
     const MutexLock lock(mutex_);
     Linger();
     executor_scheduled_ = false;
-    if (!BeginDriving(Driver::kExecutor)) {
-      return;  // Whoever drives sees to it that this is called again, if it has to be.
+    drives = BeginDriving(Driver::kExecutor);
+    if (!drives) {
+      callbacks = TakeCallbacks();
     }
   }
-  Drive([] { return false; }, true);
-  StopDriving();
+  if (drives) {
+    Drive([] { return false; }, true);
+    return StopDriving();
+  }
+  // Whoever drives sees to it that this is called again, if it has to be.
+  for (const auto& call : callbacks) {
+    call->RunCallbacks();
+  }
 }
 
 void Session::HelpComplete(const Operation& operation) noexcept {

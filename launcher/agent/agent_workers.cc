@@ -322,14 +322,15 @@ void Agent::Lose(Incarnation id,
   After(kWrapperGrace, [this, id] { processes_.SignalGroup(id, SIGKILL); });
 }
 
-// A world that has lost a member is over, as the driver is about to say, who alone decides what comes
-// next. Where it would say otherwise nothing is said here: in a static job, of a member that is done,
-// and when the job is being ended.
+// A world that has lost a member is over, as the driver is about to say, who alone decides what
+// comes next. Where it would say otherwise nothing is said here: in a static job, of a member that
+// is done, and when the job is being ended. (That this loss is one more than a limit allows is not
+// known here: then the members are on their way to the next world when the order to end comes.)
 void Agent::RevokeWithout(const Worker& lost, const std::string& evidence) {
   const bool is_news = lost.generation != 0 && !lost.done && !lost.kill_ordered;
   if (welcome_.elastic() && is_news && !stopping_) {
-    TellRevoked(lost.generation,
-                "rank " + std::to_string(lost.rank) + " on host " + options_.host + ": " + evidence);
+    const std::string who = "rank " + std::to_string(lost.rank) + " on host " + options_.host;
+    TellRevoked(lost.generation, who + ": " + evidence);
   }
 }
 

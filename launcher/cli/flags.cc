@@ -18,6 +18,7 @@ constexpr std::string_view kInert =
     "Accepted for compatibility, without effect yet (one warning; the variable is set for workers)";
 constexpr std::string_view kRefused = "Refused";
 constexpr std::string_view kAgentJoin = "Dialling in";
+constexpr std::string_view kTell = "Telling";
 
 // clang-format off
 constexpr Flag kFlags[] = {
@@ -95,6 +96,8 @@ constexpr Flag kFlags[] = {
      "Also append each worker's output to FOLDER/rank.N/stdout and stderr."},
     {"-prefix-timestamp --prefix-output-with-timestamp", "", "MUSTER_PREFIX_OUTPUT_WITH_TIMESTAMP",
      "off", kOutput, "Put the date and time before each line of the workers."},
+    {"--incident-dir", "FOLDER", "MUSTER_INCIDENT_DIR", "~/.local/state/muster/jobs", kOutput,
+     "Keep there what happened to the job, for muster why."},
     {"--log-level", "LEVEL", "HOROVOD_LOG_LEVEL", "WARNING", kOutput,
      "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL: of the launcher and of the workers' runtime.",
      FlagUse::kServed, "HOROVOD_LOG_LEVEL"},
@@ -223,6 +226,13 @@ constexpr Flag kAgentFlags[] = {
      "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL."},
     {"-h --help", "", "", "", kAgentJoin, "Print this text and exit."},
 };
+
+constexpr Flag kWhyFlags[] = {
+    {"--json", "", "", "off", kTell, "Print the lines of the record as they are."},
+    {"--incident-dir", "FOLDER", "MUSTER_INCIDENT_DIR", "~/.local/state/muster/jobs", kTell,
+     "Where the records of jobs lie; $XDG_STATE_HOME counts if it is set."},
+    {"-h --help", "", "", "", kTell, "Print this text and exit."},
+};
 // clang-format on
 
 }  // namespace
@@ -252,6 +262,19 @@ const FlagTable& AgentFlags() {
       "than\nits variable.\n\n"
       "Exit codes: 0 the job has ended or did not need this host any more; 2 usage; else a failure "
       "that\nstandard error names."};
+  return kTable;
+}
+
+const FlagTable& WhyFlags() {
+  static constexpr FlagTable kTable{
+      kWhyFlags,
+      "Tells what happened to a job: who was lost, how that is known, what was decided, how long "
+      "it\n"
+      "took, what was lost, and what to do. JOB is the id of a job or its beginning, PATH a record "
+      "or\n"
+      "its folder; without either it is the job that was started last.",
+      "Usage: muster why [flags] [JOB|PATH]\n",
+      "Exit codes: 0 told; 1 there is nothing to tell; 2 usage."};
   return kTable;
 }
 

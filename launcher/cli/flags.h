@@ -1,7 +1,8 @@
 #pragma once
 
-// The tables of all flags of `muster run` and `muster agent`: one row per flag, from which the
-// rewriting of argv, the parser, --help and (checked by a test) docs/flags.md follow. Data only.
+// The tables of all flags of `muster run`, `muster agent` and `muster why`: one row per flag, from
+// which the rewriting of argv, the parser, --help and (checked by a test) docs/flags.md follow.
+// Data only.
 
 #include <span>
 #include <string_view>
@@ -39,6 +40,7 @@ struct FlagTable {
 };
 const FlagTable& RunFlags();
 const FlagTable& AgentFlags();
+const FlagTable& WhyFlags();
 /// Those of `muster run`.
 std::span<const Flag> AllFlags();
 

@@ -12,6 +12,7 @@
 #include "launcher/cli/flag_values.h"
 #include "launcher/cli/network_flags.h"
 #include "launcher/cli/typed_values.h"
+#include "launcher/cli/why_command.h"
 #include "launcher/cli/worker_variables.h"
 
 namespace muster::launcher {
@@ -292,7 +293,9 @@ Status RefuseFlags(const FlagValues& values) {
   return Status::Ok();
 }
 
-Result<RunOptions> MakeOptions(FlagValues values, std::vector<std::string> command) {
+Result<RunOptions> MakeOptions(FlagValues values,
+                               std::vector<std::string> command,
+                               const std::vector<std::string>& environment) {
   for (const Status& status : {RefuseFlags(values), CheckOneHostFlag(values)}) {
     if (!status.ok()) {
       return status;
@@ -312,6 +315,7 @@ Result<RunOptions> MakeOptions(FlagValues values, std::vector<std::string> comma
   ReadLimits(values, typed, options);
   ReadStall(values, typed, options);
   ReadOutput(values, typed, options);
+  options.incident_directory = ReadIncidentDirectory(typed, environment);
   options.worker_environment = WorkerVariables(values, options.network.interfaces, typed);
   if (!typed.status().ok()) {
     return typed.status();
@@ -376,7 +380,7 @@ Parsed ParseRun(const std::vector<std::string>& words,
     return PrintAndExit{BuildText(), 0};
   }
   Result<RunOptions> options =
-      MakeOptions(std::move(values).value(), std::move(argv.value().command));
+      MakeOptions(std::move(values).value(), std::move(argv.value().command), environment);
   if (!options.ok()) {
     return UsageError(options.status().message());
   }
@@ -403,8 +407,11 @@ Parsed ParseCommandLine(const std::vector<std::string>& argv,
   if (command == "agent") {
     return ParseAgent({words.begin() + 1, words.end()}, environment);
   }
+  if (command == "why") {
+    return ParseWhy({words.begin() + 1, words.end()}, environment);
+  }
   if (command.empty()) {
-    return UsageError("say what to do: muster run, or muster agent");
+    return UsageError("say what to do: muster run, muster agent, or muster why");
   }
   const Flag* flag = FindFlag(command);
   const std::string_view name = flag == nullptr ? "" : LongName(*flag);

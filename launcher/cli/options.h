@@ -55,7 +55,9 @@ struct RunOptions {
   Duration stall_warning = std::chrono::seconds(60);  // 0: no stall check at all.
   Duration stall_shutdown = Duration::zero();         // 0: never.
 
-  std::string output_filename;    // --output-filename: a folder; empty: console only.
+  std::string output_filename;  // --output-filename: a folder; empty: console only.
+  /// --incident-dir: where the records of jobs lie, for `muster why`; empty: nowhere.
+  std::string incident_directory;
   bool prefix_timestamp = false;  // --prefix-output-with-timestamp.
   bool verbose = false;
   std::string log_level;  // As InitLog takes it; never empty. INFO under --verbose.
@@ -73,6 +75,13 @@ struct AgentCommand {
   std::optional<JoinOptions> join;
 };
 
+/// `muster why`.
+struct WhyCommand {
+  std::string directory;  // As RunOptions::incident_directory.
+  std::string job;        // An id, its beginning, or a path; empty: the newest job.
+  bool json = false;
+};
+
 /// --help, --version, --check-build (code 0, standard output) and usage errors (code 2, standard
 /// error; the last line starts with "muster: "). The text ends with a newline.
 struct PrintAndExit {
@@ -80,7 +89,7 @@ struct PrintAndExit {
   int code = 0;
 };
 
-using Parsed = std::variant<RunOptions, AgentCommand, PrintAndExit>;
+using Parsed = std::variant<RunOptions, AgentCommand, WhyCommand, PrintAndExit>;
 
 /// argv as main got it: with the basename `horovodrun` in argv[0] it is `muster run`.
 /// `environment` is a list of "NAME=value", as CurrentEnvironment() gives it.

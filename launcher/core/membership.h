@@ -137,7 +137,6 @@ class Membership {
   void RecordExit(Worker& worker, int code, int signal);
   void StopAsking(Incarnation id);
   void BreakWorld();
-  void ArmLossWindow();
   void RevokeBroken();
   void Ask(const std::vector<Incarnation>& suspects, const PeerLost& event);
   void RecordBreaks(const std::vector<Incarnation>& suspects, Incarnation reporter);

@@ -37,7 +37,7 @@ void Membership::On(const WorkerDone& event) {
   }
   const bool crossed = event.generation < world_.generation;
   if (crossed && tally_.at_work > 0 && In<Running>() != nullptr) {
-    ArmLossWindow();
+    BreakWorld();
   }
   if (tally_.at_work == 0) {
     ReleaseDrained(std::nullopt);
@@ -70,7 +70,7 @@ void Membership::On(const WorkerRunning& event) {
     Update(*worker, [](Worker& w) { w.done = false; });
     if (world_.closed && In<Running>() != nullptr) {
       // Its world is broken, which did not matter while all were done.
-      ArmLossWindow();
+      BreakWorld();
     } else if (!worker->formed && In<Running>() != nullptr) {
       Arm(TimerKind::kFormed, world_.generation.value, kFormedTime);
     }
@@ -197,6 +197,9 @@ void Membership::OnLossWindow() {
 }
 
 void Membership::OnFormedTimeout() {
+  if (const Running* running = In<Running>(); running != nullptr && running->window) {
+    return;  // This world is over; the next one is a moment away.
+  }
   const std::vector<Incarnation> members = LivingMembers();
   const bool silent = std::any_of(members.begin(), members.end(), [this](Incarnation id) {
     const Worker& worker = *Find(id);
@@ -222,7 +225,7 @@ void Membership::OnFormedTimeout() {
     if (!worker.done) {
       Lose(worker, "did not form the world within 5 s", Kill::kForce);
     } else if (tally_.at_work > 0) {
-      ArmLossWindow();  // It will not form any more, and the others need not wait for it.
+      BreakWorld();  // It will not form any more, and the others need not wait for it.
     }
   }
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/check.h"
 #include "launcher/core/membership.h"
 
 namespace muster::launcher {
@@ -71,8 +70,8 @@ void Membership::Lose(Worker& worker, const std::string& how, Kill kill, Fault f
   }
   if (stage != Stage::kMember) {
     FailArrival(worker);
-  } else if (In<Holding>() == nullptr) {
-    ArmLossWindow();
+  } else {
+    BreakWorld();
   }
   StopAsking(worker.id);
 }
@@ -105,17 +104,16 @@ void Membership::LoseSiblings(const HostId& name) {
   }
 }
 
-// A Done member is out of reach without a goodbye: whoever does something with it would wait.
+// A member is out of reach without a goodbye: whoever does something with it would wait.
 void Membership::BreakWorld() {
-  if (In<Running>() != nullptr || In<Asking>() != nullptr) {
-    ArmLossWindow();
-  }
-}
-
-void Membership::ArmLossWindow() {
   Running* running = In<Running>();
   Asking* asking = In<Asking>();
-  MUSTER_CHECK(running != nullptr || asking != nullptr, "a loss where no world is");
+  if (running == nullptr && asking == nullptr) {
+    return;
+  }
+  for (auto& [pair, times] : breaks_) {
+    times.erase(world_.generation);  // Whose links broke may have met the one that is lost.
+  }
   bool& window = running != nullptr ? running->window : asking->window;
   if (!std::exchange(window, true)) {
     Arm(TimerKind::kLossWindow, 0, kLossWindowTime);
@@ -235,7 +233,9 @@ void Membership::On(const PeerLost& event) {
     }
     return;
   }
-  RecordBreaks(suspects, event.reporter);
+  if (!world_.revoked) {
+    RecordBreaks(suspects, event.reporter);  // Else those who have heard of it have cut the link.
+  }
   const Running* running = In<Running>();
   if (running == nullptr || !running->window) {
     Ask(suspects, event);

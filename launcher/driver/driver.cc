@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,10 +17,12 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "common/secret.h"
+#include "common/version.h"
 #include "discovery/fixed_host_source.h"
 #include "discovery/hostfile_host_source.h"
 #include "discovery/script_host_source.h"
 #include "launcher/driver/convert.h"
+#include "launcher/incident/incident_text.h"
 
 namespace muster::launcher {
 namespace {
@@ -30,6 +34,7 @@ constexpr Duration kTick = milliseconds(250);
 // A tick this late means that the driver itself was stopped: nobody else is to blame.
 constexpr Duration kStoppedAfter = seconds(1);
 constexpr Duration kOutputDrain = seconds(2);
+constexpr Duration kRecordDrain = seconds(2);
 constexpr int kExitCannotStart = 2;
 
 std::string FromEnvironment(const char* name) {
@@ -66,7 +71,9 @@ Driver::Driver(RunOptions options, std::string secret)
                 [this](const HostId& host, const std::string& message) {
                   OnAgentNotStarted(host, message, false);
                 }}),
-      membership_(options_.membership) {}
+      membership_(options_.membership),
+      incidents_(loop_.Now()),
+      record_(options_.incident_directory) {}
 
 Driver::~Driver() = default;
 
@@ -104,6 +111,7 @@ int Driver::Run() {
   output_.Finish(kOutputDrain);
   service_.Shutdown();
   sweepers_.clear();
+  record_.Finish(kRecordDrain);
   if (exit_code_ != 0) {
     WriteLastLine("muster: " + cause_);
   }
@@ -124,9 +132,35 @@ Status Driver::Start() {
   if (Status network = PrepareNetwork(); !network.ok()) {
     return network;
   }
+  StartRecord();
   last_tick_ = loop_.Now();
   loop_.After(kTick, [this] { OnTick(); });
   return StartDiscovery();
+}
+
+void Driver::StartRecord() {
+  JobRecord job;
+  job.id = job_id_;
+  for (const std::string& word : options_.command) {
+    job.command += (job.command.empty() ? "" : " ") + word;
+  }
+  job.version = kVersion;
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  job.host = host.data();
+  job.pid = ::getpid();
+  job.started_ms =
+      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  job.elastic = options_.membership.elastic;
+  record_.Start(job);
+}
+
+void Driver::Keep(std::vector<Incident> incidents) {
+  for (Incident& incident : incidents) {
+    spdlog::info("incident {}: {}", incident.number, Headline(incident));
+    record_.Write(std::move(incident));
+  }
 }
 
 Status Driver::StartDiscovery() {
@@ -210,9 +244,10 @@ void Driver::OnPoll(const Result<discovery::HostList>& polled) {
     last_list_ = polled.value();
   }
   if (!options_.membership.elastic && total < options_.membership.np_start) {
-    Finish(
-        2,
-        DescribeSlotShortage(polled.value().hosts, options_.membership.np_start, options_.command));
+    const std::string cause =
+        DescribeSlotShortage(polled.value().hosts, options_.membership.np_start, options_.command);
+    Keep(incidents_.End(2, cause, loop_.Now()));
+    Finish(2, cause);
     return;
   }
   Apply(event);
@@ -241,7 +276,10 @@ void Driver::Apply(const Event& event) {
   if (finishing_) {
     return;
   }
-  const Transition transition = membership_.Step(event, loop_.Now());
+  const Instant now = loop_.Now();
+  const Transition transition = membership_.Step(event, now);
+  // Before the effects, which may lead to the next step; written after them, for they are urgent.
+  std::vector<Incident> incidents = incidents_.Observe(event, transition, membership_, now);
   const bool changed =
       std::any_of(transition.effects.begin(), transition.effects.end(), [](const Effect& effect) {
         const FormWorld* form = std::get_if<FormWorld>(&effect);
@@ -254,6 +292,7 @@ void Driver::Apply(const Event& event) {
   for (const Effect& effect : transition.effects) {
     std::visit([&](const auto& concrete) { Perform(concrete, transition.reason); }, effect);
   }
+  Keep(std::move(incidents));
 }
 
 void Driver::Finish(int code, const std::string& cause) {

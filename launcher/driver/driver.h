@@ -24,6 +24,8 @@
 #include "launcher/driver/agent_starter.h"
 #include "launcher/driver/output_writer.h"
 #include "launcher/driver/rendezvous_service.h"
+#include "launcher/incident/incident_collector.h"
+#include "launcher/incident/incident_writer.h"
 
 namespace muster::launcher {
 
@@ -127,6 +129,8 @@ class Driver final : private AgentListener {
 
   std::map<HostId, std::vector<Incarnation>> ByHost(const std::vector<Incarnation>& workers) const;
   void SendTo(Incarnation worker, const v1::AgentOrder& order);
+  void StartRecord();
+  void Keep(std::vector<Incident> incidents);
   void Finish(int code, const std::string& cause);
   void StopIfAllAgentsAreOver();
 
@@ -143,6 +147,8 @@ class Driver final : private AgentListener {
   discovery::AgentHostSource* dialled_in_ = nullptr;  // source_, if agents are the discovery.
   std::unique_ptr<discovery::DiscoveryPoller> poller_;
   Membership membership_;
+  IncidentCollector incidents_;
+  IncidentWriter record_;
   UniqueFd signals_;
 
   std::map<HostId, Agent> agents_;

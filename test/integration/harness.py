@@ -35,6 +35,10 @@ LEFTOVER_S = 5
 LIMIT_S = 60
 
 
+# Jobs that tests start without a Job keep their records here, not in the home of whoever tests.
+_RECORDS = tempfile.TemporaryDirectory(prefix="muster-test-records-")
+os.environ["MUSTER_INCIDENT_DIR"] = _RECORDS.name
+
 _LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
@@ -187,7 +191,8 @@ class Job:
             del self.environment[name]
         self.environment.update({
             TOKEN_NAME: self.token, "HOSTS": self.hosts_file, "MUSTER_TRACE": self.trace.path,
-            "TEST_LOG": self.log.path})
+            "TEST_LOG": self.log.path,
+            "MUSTER_INCIDENT_DIR": os.path.join(self.folder, "incidents")})
         if network is not None:
             self.environment.update(network.environment())
         self.environment.update(env or {})

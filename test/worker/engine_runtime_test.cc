@@ -121,6 +121,52 @@ TEST_CASE("runtime runs operations that ranks submit in different orders", "[eng
   ShutdownAll(workers);
 }
 
+// The executor is kept busy until a callback and the role of the driver are both due on it. The
+// user waits for the callback, the peer too, and only then for the operations under way.
+TEST_CASE("runtime runs a callback before it drives operations that wait for it", "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 2);
+  std::promise<void> registered;
+  std::promise<void> entered;
+  std::promise<void> release;
+  std::promise<void> called;
+  std::shared_future<void> was_called = called.get_future().share();
+  const auto await = [](const auto& future) {
+    if (future.wait_for(kPatience) != std::future_status::ready) {
+      throw std::runtime_error("a callback waits for operations that wait for it");
+    }
+  };
+  std::vector<std::future<void>> futures;
+  futures.push_back(workers[0]->Do([&](EngineRuntime& runtime) {
+    std::vector<float> values(3, 1.0f);
+    Handle busy = runtime.Submit(Sum(values[0], "busy"));
+    busy.then([&](const std::exception_ptr&) {
+      entered.set_value();
+      release.get_future().wait_for(kPatience);
+    });
+    registered.set_value();
+    busy.wait();
+    await(entered.get_future());
+    Handle one = runtime.Submit(Sum(values[1], "one"));
+    one.then([&](const std::exception_ptr&) { called.set_value(); });
+    Handle other = runtime.Submit(Sum(values[2], "other"));
+    one.wait();
+    release.set_value();
+    await(was_called);
+    other.wait();
+  }));
+  futures.push_back(workers[1]->Do([&](EngineRuntime& runtime) {
+    std::vector<float> values(3, 1.0f);
+    await(registered.get_future());
+    runtime.Submit(Sum(values[0], "busy")).wait();
+    runtime.Submit(Sum(values[1], "one")).wait();
+    await(was_called);
+    runtime.Submit(Sum(values[2], "other")).wait();
+  }));
+  Finish(futures);
+  ShutdownAll(workers);
+}
+
 TEST_CASE("runtime gathers different first dimensions and broadcasts", "[engine]") {
   FakeAgent agent;
   Workers workers = StartWorld(agent, 3);

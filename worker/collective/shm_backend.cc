@@ -198,7 +198,10 @@ Status ShmBackend::ReduceAlone(const kernels::ReducePlan& plan,
                                const void* in,
                                void* out,
                                size_t count) {
-  if (in == out && plan.prescale == 1 && plan.postscale == 1 && plan.divisor == 1) {
+  // A bool may be any byte but is 0 or 1 in results.
+  const bool is_result = in == out && plan.type != kernels::Element::kBool && plan.prescale == 1 &&
+                         plan.postscale == 1 && plan.divisor == 1;
+  if (is_result) {
     return Ended();
   }
   const size_t element_bytes = kernels::SizeOf(plan.type);

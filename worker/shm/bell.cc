@@ -29,9 +29,11 @@ int CoreCount() {
 
 }  // namespace
 
-// A spin is some 20 to 40 ns, a yield between ranks that share a core 1 to 2 us.
+// A look with its pause is some 20 to 45 ns, a yield between ranks that share a core 1 to 2 us.
+// Even where every rank has a core the scheduler may put two on one: without a yield each would
+// look in vain until it sleeps, for the other cannot run.
 Patience PatienceFor(int ranks) {
-  return ranks <= CoreCount() ? Patience{2000, 0} : Patience{0, 60};
+  return ranks <= CoreCount() ? Patience{100, 20} : Patience{0, 60};
 }
 
 // The fence orders the caller's change before the look at the state, as the waiter orders the state

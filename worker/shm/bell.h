@@ -31,8 +31,8 @@ static_assert(std::atomic<BellState>::is_always_lock_free);
 
 /// How long to look before sleeping. A sleep and a wake-up cost some 10 us on both sides.
 struct Patience {
-  int spins = 0;   // With a pause between them; only sensible where every rank has a core.
-  int yields = 0;  // Giving way to the ranks that share the core.
+  int looks = 0;   // Before each yield, with pauses; only sensible where every rank has a core.
+  int yields = 0;  // Giving way to whoever shares the core.
 };
 
 /// For `ranks` ranks on this machine.
@@ -71,14 +71,14 @@ class Bell {
   /// false if that is not so at the deadline.
   template <class Ready>
   bool Wait(const Patience& patience, Deadline deadline, const Ready& ready) {
-    for (int i = 0; i < patience.spins; ++i) {
-      if (ready()) {
-        return true;
-      }
-      Pause();
-    }
     hasty_ -= hasty_ > 0 ? 1 : 0;
     for (int i = 0; i < patience.yields && hasty_ == 0; ++i) {
+      for (int look = 0; look < patience.looks; ++look) {
+        if (ready()) {
+          return true;
+        }
+        Pause();
+      }
       if (ready()) {
         return true;
       }

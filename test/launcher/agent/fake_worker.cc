@@ -9,8 +9,8 @@
 //   exit CODE
 // A joined worker prints each order as one line. It answers World with Formed, Draining with Left
 // and a pending change that has vanished with Done; Released makes it say Done and Bye, unlock and
-// exit 0; the reason of a Revoked order is a command: `exit CODE` (without unlocking), `unlock`, `suspect RANK`, `mute` (tick no more),
-// `spin` (the same, and run for ever).
+// exit 0; the reason of a Revoked order is a command: `exit CODE` (without unlocking), `unlock`,
+// `suspect RANK`, `mute` (tick no more), `spin` (the same, and run for ever).
 
 #include <grpcpp/create_channel.h>
 #include <poll.h>

@@ -141,7 +141,7 @@ TEST_CASE("page server says who asked, and gives the reason of a refusal to the 
   CHECK(ErrorFrom(server.Ask("abc")) == "#7 abc of this process: 1");
 }
 
-TEST_CASE("page server leaves the connection to the agent, which tells of generations that are over") {
+TEST_CASE("page server leaves the connection to the agent, which tells what is over") {
   RunningServer server;
   UniqueFd worker = server.Ask("abc");
   CHECK(ErrorFrom(worker) != "no answer");

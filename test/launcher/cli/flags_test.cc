@@ -17,7 +17,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-const FlagTable* const kTables[] = {&RunFlags(), &AgentFlags()};
+const FlagTable* const kTables[] = {&RunFlags(), &AgentFlags(), &WhyFlags()};
 
 TEST_CASE("flags have spellings of their own, and a long one for the parser") {
   const FlagTable& table = *GENERATE(from_range(std::begin(kTables), std::end(kTables)));
@@ -126,7 +126,11 @@ std::string DocsOf(const FlagTable& table) {
   const std::string page = ReadFile(MUSTER_DOCS "/flags.md");
   const size_t agent = page.find("\n## Flags of muster agent");
   REQUIRE(agent != std::string::npos);
-  return &table == &AgentFlags() ? page.substr(agent) : page.substr(0, agent);
+  const size_t why = page.find("\n## Flags of muster why");
+  REQUIRE(why != std::string::npos);
+  return &table == &RunFlags()     ? page.substr(0, agent)
+         : &table == &AgentFlags() ? page.substr(agent, why - agent)
+                                   : page.substr(why);
 }
 
 TEST_CASE("flags stand in docs/flags.md with spelling, use, default and variables") {

@@ -317,6 +317,9 @@ void Scenario::Fire(const TimerKey& timer) {
 void Scenario::Take(const Event& event) {
   const Transition transition = membership_->Step(event, now_);
   membership_->CheckInvariants();
+  if (observer_) {
+    observer_(event, transition, *membership_, now_);
+  }
   for (const Effect& effect : transition.effects) {
     if (const auto* arm = std::get_if<ArmTimer>(&effect)) {
       timers_[arm->timer] = now_ + arm->delay;

@@ -6,10 +6,12 @@
 //
 // Not a test by itself: scenario_test.cc runs the files of test/scenarios.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/core/membership.h"
@@ -23,6 +25,10 @@ class Scenario {
  public:
   /// `text` is the content of the file; mistakes in it are reported like failed expectations.
   explicit Scenario(const std::string& text);
+
+  /// Called after each step, also those of `given`.
+  using Observer = std::function<void(const Event&, const Transition&, const Membership&, Instant)>;
+  void Watch(Observer observer) { observer_ = std::move(observer); }
 
   /// Runs the story. Empty if all is as told; else what differs, with the line.
   std::string Run() { return Tell(false); }
@@ -59,6 +65,7 @@ class Scenario {
   size_t next_ = 0;
   MembershipOptions options_;
   std::unique_ptr<Membership> membership_;
+  Observer observer_;
   Instant now_{};
   Instant zero_{};
   std::map<TimerKey, Instant> timers_;

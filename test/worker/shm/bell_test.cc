@@ -23,7 +23,7 @@ TEST_CASE("bell ends a wait as soon as it is ready, without a ring") {
   bell.Enter();
   CHECK(bell.Wait(kNone, In(std::chrono::seconds(10)), [] { return true; }));
   int looks = 0;
-  CHECK(bell.Wait({5, 0}, In(std::chrono::seconds(10)), [&] { return ++looks == 4; }));
+  CHECK(bell.Wait({5, 1}, In(std::chrono::seconds(10)), [&] { return ++looks == 4; }));
   looks = 0;
   // A yield to somebody else may be the last one; before it sleeps it looks once more.
   CHECK(bell.Wait({0, 5}, In(std::chrono::seconds(10)), [&] { return ++looks >= 2; }));
@@ -77,7 +77,7 @@ TEST_CASE("bell goes on sleeping over rings that change nothing") {
 
 TEST_CASE("bell loses no wake-up between two ranks that wait for each other") {
   // A lost one shows as a deadline that passes.
-  const Patience patience = GENERATE(Patience{0, 0}, Patience{3, 0}, Patience{0, 3});
+  const Patience patience = GENERATE(Patience{0, 0}, Patience{3, 1}, Patience{0, 3});
   BellWord words[2] = {};
   std::atomic<uint64_t> turns[2] = {};
   const auto results = OnRanks<bool>(2, [&](int rank) {
