@@ -19,7 +19,9 @@ uint32_t* FutexOf(std::atomic<uint32_t>& word) {
 
 /// A rank gives the core back within a chunk, tenths of a millisecond; others keep it for a slice
 /// of the scheduler's, some 3 ms.
-constexpr std::chrono::milliseconds kYieldTimeMax{1};
+constexpr std::chrono::milliseconds kYieldAmongRanks{1};
+/// To nobody it takes a third of a microsecond.
+constexpr std::chrono::microseconds kYieldAlone{3};
 
 int CoreCount() {
   cpu_set_t allowed;
@@ -33,7 +35,7 @@ int CoreCount() {
 // Even where every rank has a core the scheduler may put two on one: without a yield each would
 // look in vain until it sleeps, for the other cannot run.
 Patience PatienceFor(int ranks) {
-  return ranks <= CoreCount() ? Patience{100, 20} : Patience{0, 60};
+  return ranks <= CoreCount() ? Patience{100, 20, kYieldAlone} : Patience{0, 60, kYieldAmongRanks};
 }
 
 // The fence orders the caller's change before the look at the state, as the waiter orders the state
@@ -57,10 +59,10 @@ void Bell::Pause() {
 #endif
 }
 
-bool Bell::Yield() {
+bool Bell::Yield(std::chrono::microseconds most) {
   const auto begin = std::chrono::steady_clock::now();
   ::sched_yield();
-  return std::chrono::steady_clock::now() - begin < kYieldTimeMax;
+  return std::chrono::steady_clock::now() - begin < most;
 }
 
 bool Bell::Sleep(uint32_t seen, Deadline deadline) {

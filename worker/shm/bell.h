@@ -33,6 +33,10 @@ static_assert(std::atomic<BellState>::is_always_lock_free);
 struct Patience {
   int looks = 0;   // Before each yield, with pauses; only sensible where every rank has a core.
   int yields = 0;  // Giving way to whoever shares the core.
+  /// A yield that took longer is the last one. Where ranks share cores, whoever ran meanwhile is no
+  /// rank of ours, and sleepers get the core back sooner. Where each has one, another rank may be
+  /// on ours, and a sleeper is woken where a core is free.
+  std::chrono::microseconds yield_max{1000};
 };
 
 /// For `ranks` ranks on this machine.
@@ -82,9 +86,13 @@ class Bell {
       if (ready()) {
         return true;
       }
-      if (!Yield()) {
-        hasty_ = kHastyWaits;
+      if (Yield(patience.yield_max)) {
+        continue;
       }
+      if (patience.looks > 0) {
+        break;
+      }
+      hasty_ = kHastyWaits;
     }
     for (;;) {
       const uint32_t seen = word_->rings.load(std::memory_order_acquire);
@@ -104,8 +112,8 @@ class Bell {
 
  private:
   static void Pause();
-  /// False: whoever ran meanwhile is no rank of ours. Sleepers get the core back sooner.
-  static bool Yield();
+  /// False: it took longer than `most`.
+  static bool Yield(std::chrono::microseconds most);
   void WakeUp();
   /// False: the deadline has passed.
   bool Sleep(uint32_t seen, Deadline deadline);
