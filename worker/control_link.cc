@@ -41,6 +41,13 @@ void ControlLink::Close() {
   }
 }
 
+void ControlLink::Abort() {
+  if (!closed()) {
+    DiscardUnreceived(fd_.get());
+    Close();
+  }
+}
+
 void ControlLink::Break(const std::string& reason) {
   if (closed()) {
     return;

@@ -36,6 +36,8 @@ class ControlLink {
   void Pause();
   void Send(std::string_view frame);
   void Close();
+  /// The same, and what the peer has not received yet is taken back.
+  void Abort();
   bool closed() const { return !fd_.valid(); }
   /// All that was sent is in the kernel's hands.
   bool flushed() const { return out_.size() == out_start_; }

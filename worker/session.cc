@@ -457,7 +457,7 @@ void Session::FinishEverything() {
 void Session::End(std::exception_ptr error, std::function<void()> on_drained) {
   for (const auto& link : links_) {
     if (link) {
-      link->Close();
+      link->Abort();
     }
   }
   const MutexLock lock(mutex_);

@@ -67,6 +67,11 @@ void PrivateFd::Reset() {
   }
 }
 
+void DiscardUnreceived(int fd) {
+  const linger now{1, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
 // A range without a free port is an error, not a reason to look elsewhere.
 Result<PrivateFd> ListenOnLoopback(PortRange ports) {
   Result<UniqueFd> v4 = ListenInRange("127.0.0.1", ports);

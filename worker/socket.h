@@ -34,6 +34,11 @@ class PrivateFd {
   int fd_ = -1;
 };
 
+/// When the socket is closed, what the peer has not received yet is taken back. A peer that is cut
+/// off would get it when the cut has healed, and do the last operation of a generation that is
+/// over.
+void DiscardUnreceived(int fd);
+
 /// Listens on the loopback interface, IPv4 or, where there is none, IPv6.
 Result<PrivateFd> ListenOnLoopback(PortRange ports = {});
 /// The literal of the address at which the socket is bound.

@@ -46,6 +46,11 @@ PeerMesh::~PeerMesh() = default;
 
 void PeerMesh::Abort() {
   aborted_.store(true, std::memory_order_release);
+  for (const Peer& peer : peers_) {  // Their descriptors stay for as long as this object does.
+    if (peer.fd.valid()) {
+      DiscardUnreceived(peer.fd.get());
+    }
+  }
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t size = ::write(wake_.get(), &one, sizeof one);
 }
