@@ -1,13 +1,12 @@
 // muster-bench-control: how fast the driver re-forms a world of thousands of workers.
 
-#include <signal.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
 #include "bench/common_flags.h"
 #include "bench/control_plane.h"
+#include "bench/process_waits.h"
 #include "bench/table.h"
 
 namespace muster::bench {
@@ -103,15 +102,6 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--json", flags.json, "Write the results to this file as well");
 }
 
-// ControlPlane sees them, and ends what it started.
-void BlockStopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
-
 }  // namespace
 }  // namespace muster::bench
 
@@ -128,7 +118,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : muster::bench::kUsage;
   }
   flags.plane.timeout = std::chrono::seconds(flags.timeout_s);
-  muster::bench::BlockStopSignals();
+  muster::bench::BlockInterrupts();
   const muster::Status status = muster::bench::Run(flags);
   if (!status.ok()) {
     std::fprintf(stderr, "muster-bench-control: %s\n", status.message().c_str());

@@ -1,7 +1,5 @@
 // muster-bench: Muster side by side with what else one could use.
 
-#include <signal.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -9,19 +7,11 @@
 #include <vector>
 
 #include "bench/commands.h"
+#include "bench/process_waits.h"
 
 namespace {
 
 constexpr int kUsage = 2;
-
-// Whoever waits for ranks sees them (rank_group.h) and ends what it started.
-void BlockStopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
 
 }  // namespace
 
@@ -46,7 +36,7 @@ int main(int argc, char** argv) {
       continue;
     }
     if (name != "rank") {
-      BlockStopSignals();
+      muster::bench::BlockInterrupts();
     }
     const muster::Status status = run();
     if (!status.ok()) {

@@ -21,7 +21,20 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLinesShown = 12;
 
+sigset_t Interrupts() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
 }  // namespace
+
+void BlockInterrupts() {
+  const sigset_t signals = Interrupts();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
 
 int MillisecondsUntil(Deadline deadline) {
   const auto left =
@@ -31,10 +44,7 @@ int MillisecondsUntil(Deadline deadline) {
 
 int InterruptFd() {
   static const UniqueFd fd = [] {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
+    const sigset_t signals = Interrupts();
     return UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   }();
   return fd.get();

@@ -12,6 +12,9 @@
 
 namespace muster::bench {
 
+/// In main, before any thread is started: whoever waits sees SIGINT and SIGTERM (InterruptFd) and
+/// ends what it started.
+void BlockInterrupts();
 /// For poll(2): at least 0, at most a minute.
 int MillisecondsUntil(Deadline deadline);
 /// Readable once SIGINT or SIGTERM has come.

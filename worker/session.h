@@ -190,7 +190,7 @@ class Session : public std::enable_shared_from_this<Session> {
   mutable Mutex mutex_;
   Driver driver_ MUSTER_GUARDED_BY(mutex_) = Driver::kNone;
   bool executor_scheduled_ MUSTER_GUARDED_BY(mutex_) = false;
-  CondVar linger_;  // Somebody drives, or the session ends.
+  CondVar linger_;  // Somebody drives, callbacks are due, or the session ends.
   std::chrono::steady_clock::time_point last_submitted_ MUSTER_GUARDED_BY(mutex_);
   std::unique_ptr<RingStar> rings_ MUSTER_GUARDED_BY(mutex_);  // Null: sockets only.
   const RingStar* watched_rings_ = nullptr;                    // For HasInput.

@@ -8,23 +8,27 @@
 //
 // Thread contract: one owner calls everything.
 
-#include <atomic>
-#include <deque>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "common/clock.h"
-#include "common/mutex.h"
+#include "common/status.h"
 #include "common/unique_fd.h"
 #include "launcher/incident/incident.h"
+#include "launcher/incident/record_store.h"
 
 namespace muster::launcher {
 
 class IncidentWriter {
  public:
+  /// Opens the record of a job. Called by the thread.
+  using Open =
+      std::function<Result<UniqueFd>(const std::string& directory, const std::string& job)>;
+
   /// An empty directory: nothing is kept.
-  explicit IncidentWriter(std::string directory) : directory_(std::move(directory)) {}
+  explicit IncidentWriter(std::string directory, Open open = CreateRecord);
   ~IncidentWriter();
   IncidentWriter(const IncidentWriter&) = delete;
   IncidentWriter& operator=(const IncidentWriter&) = delete;
@@ -33,31 +37,16 @@ class IncidentWriter {
   void Start(const JobRecord& job);
   void Write(Incident incident);
 
-  /// Writes what is queued, and begins nothing new after `patience`.
+  /// Writes what is queued, and begins nothing new after `patience`. A disk that hangs is left to
+  /// itself soon after.
   void Finish(Duration patience);
 
  private:
-  void Run();
-  bool Next(Incident& incident);
-  bool Open();
-  void Append(const std::string& line);
-  void WarnOnce(const std::string& why);
+  struct Work;
 
-  const std::string directory_;
-  JobRecord job_;  // Set before the thread starts.
-
-  // The thread's own.
-  UniqueFd record_;
-  bool warned_ = false;
-
-  std::atomic<bool> dropped_ = false;  // The queue was full.
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<Incident> queue_ MUSTER_GUARDED_BY(mutex_);
-  bool finishing_ MUSTER_GUARDED_BY(mutex_) = false;
-  bool given_up_ MUSTER_GUARDED_BY(mutex_) = false;
-  bool ended_ MUSTER_GUARDED_BY(mutex_) = false;
-  std::jthread thread_;
+  // Shared with the thread, which outlives this object where the disk hangs.
+  const std::shared_ptr<Work> work_;
+  std::thread thread_;
 };
 
 }  // namespace muster::launcher

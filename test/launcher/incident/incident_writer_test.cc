@@ -1,6 +1,9 @@
 #include "launcher/incident/incident_writer.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <future>
+#include <memory>
 #include <string>
 
 #include "launcher/incident/incident_json.h"
@@ -38,6 +41,26 @@ TEST_CASE("a writer that cannot write takes incidents all the same") {
   writer.Write(Numbered(1));
   writer.Finish(kPatience);
   CHECK(folder.Read("jobs") == "a file");
+}
+
+TEST_CASE("a writer whose disk hangs holds up nobody") {
+  std::promise<void> heal;
+  // Shared: set by a thread that nobody waits for.
+  const auto healed = std::make_shared<std::promise<void>>();
+  const std::shared_future<void> is_healed = heal.get_future().share();
+  {
+    IncidentWriter writer(
+        "somewhere", [is_healed, healed](const std::string& /*directory*/, const std::string&) {
+          is_healed.wait_for(std::chrono::seconds(20));
+          healed->set_value();
+          return Result<UniqueFd>(Status::Failed("the disk is back too late"));
+        });
+    writer.Start({});
+    writer.Write({});
+    writer.Finish(std::chrono::milliseconds(10));
+  }  // Here, though the thread is still at it.
+  heal.set_value();
+  CHECK(healed->get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready);
 }
 
 TEST_CASE("a writer without a directory, or that is not started, writes nothing") {
