@@ -3,8 +3,6 @@
 // Time as a value. Everything that decides takes an Instant as an argument; only the
 // daemons' edges read a Clock.
 
-#include <time.h>
-
 #include <chrono>
 
 namespace muster {
@@ -21,20 +19,13 @@ class Clock {
 /// CLOCK_MONOTONIC.
 class SteadyClock final : public Clock {
  public:
-  Instant Now() const override {
-    return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
-  }
+  Instant Now() const override;
 };
 
 /// CLOCK_BOOTTIME: goes on while the machine is suspended. For leases, which others count too.
 class BootClock final : public Clock {
  public:
-  Instant Now() const override {
-    timespec now{};
-    ::clock_gettime(CLOCK_BOOTTIME, &now);
-    return Instant(std::chrono::seconds(now.tv_sec) +
-                   std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(now.tv_nsec)));
-  }
+  Instant Now() const override;
 };
 
 }  // namespace muster

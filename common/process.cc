@@ -305,7 +305,7 @@ bool GroupExists(pid_t group) {
 
 std::vector<std::string> CurrentEnvironment() {
   std::vector<std::string> entries;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {  // clearenv(3)
     entries.emplace_back(*entry);
   }
   return entries;

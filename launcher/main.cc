@@ -16,6 +16,7 @@
 #include "launcher/agent/agent_main.h"
 #include "launcher/cli/options.h"
 #include "launcher/driver/driver.h"
+#include "launcher/driver/job_signals.h"
 #include "launcher/incident/why.h"
 #include "launcher/security/secret_file.h"
 #include "launcher/session/grpc_log.h"
@@ -40,7 +41,7 @@ int Start(const WhyCommand& command) {
 }
 
 int Start(const RunOptions& options) {
-  Driver::BlockSignals();
+  JobSignals::Block();
   if (const Status log = InitLog("driver", options.log_level); !log.ok()) {
     return Start(PrintAndExit{"muster: " + log.message() + "\n", 2});
   }

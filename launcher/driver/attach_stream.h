@@ -15,34 +15,32 @@
 #include "common/ids.h"
 #include "common/loop.h"
 #include "common/mutex.h"
+#include "launcher/driver/agent_sessions.h"
 #include "muster/v1/agents.grpc.pb.h"
 
 namespace muster::launcher {
 
-inline constexpr size_t kQueuedOrdersMax = 1 << 16;
 /// A call that has not said hello by then is closed.
 inline constexpr Duration kHelloDeadline = std::chrono::seconds(5);
 
-class AttachStream final : public grpc::ServerBidiReactor<v1::AgentReport, v1::AgentOrder> {
+class AttachStream final : public grpc::ServerBidiReactor<v1::AgentReport, v1::AgentOrder>,
+                           public AgentStream {
  public:
   struct Callbacks {
-    std::function<void(const std::shared_ptr<AttachStream>&, const v1::AgentReport&)> report;
-    std::function<void(const std::shared_ptr<AttachStream>&)> closed;
+    std::function<void(const std::shared_ptr<AgentStream>&, const v1::AgentReport&)> report;
+    std::function<void(const std::shared_ptr<AgentStream>&)> closed;
   };
 
   /// The call keeps itself alive until gRPC is done with it. `loop` outlives it.
   static AttachStream* Begin(Loop& loop, Callbacks callbacks);
 
-  void Send(const v1::AgentOrder& order);
-  void Close(const grpc::Status& status);
+  void Send(const v1::AgentOrder& order) override;
+  void Close(const grpc::Status& status) override;
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
-
-  HostId host;
-  bool greeted = false;  // It has said hello and was not refused.
 
  private:
   AttachStream(Loop& loop, Callbacks callbacks);

@@ -1,15 +1,11 @@
 #include "launcher/driver/driver.h"
 
 #include <signal.h>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
@@ -73,24 +69,11 @@ Driver::Driver(RunOptions options, std::string secret)
                 }}),
       membership_(options_.membership),
       incidents_(loop_.Now()),
-      record_(options_.incident_directory) {}
+      record_(options_.incident_directory),
+      signals_(loop_),
+      sweeper_(loop_, job_id_) {}
 
 Driver::~Driver() = default;
-
-void Driver::BlockSignals() {
-  struct sigaction hangup {};
-  ::sigaction(SIGHUP, nullptr, &hangup);
-  sigset_t handled;
-  ::sigemptyset(&handled);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) {
-    ::sigaddset(&handled, signal);
-  }
-  if (hangup.sa_handler != SIG_IGN) {
-    ::sigaddset(&handled, SIGHUP);  // `nohup muster run` stays as it was meant.
-  }
-  ::sigprocmask(SIG_BLOCK, &handled, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-}
 
 int Driver::Run() {
   for (const std::string& warning : options_.warnings) {
@@ -110,7 +93,7 @@ int Driver::Run() {
   // Output first: a stream that waits for a blocked terminal ends only when the writer gives up.
   output_.Finish(kOutputDrain);
   service_.Shutdown();
-  sweepers_.clear();
+  sweeper_.Stop();
   record_.Finish(kRecordDrain);
   if (exit_code_ != 0) {
     WriteLastLine("muster: " + cause_);
@@ -119,7 +102,7 @@ int Driver::Run() {
 }
 
 Status Driver::Start() {
-  if (Status watched = WatchSignals(); !watched.ok()) {
+  if (Status watched = signals_.Watch([this](int signal) { OnSignal(signal); }); !watched.ok()) {
     return watched;
   }
   if (Status output = output_.Start(); !output.ok()) {
@@ -185,30 +168,15 @@ Status Driver::StartDiscovery() {
   return Status::Ok();
 }
 
-Status Driver::WatchSignals() {
-  sigset_t blocked;
-  ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-  signals_.Reset(::signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_.valid()) {
-    return Status::Failed(std::string("signalfd: ") + strerror(errno));
-  }
-  loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignals(); });
-  return Status::Ok();
-}
-
-void Driver::OnSignals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGUSR1 || signal == SIGUSR2) {
-      v1::AgentOrder order;
-      order.mutable_signal_workers()->set_signal(signal);
-      for (const auto& [host, agent] : agents_) {
-        service_.Send(host, order);
-      }
-      continue;
-    }
+void Driver::OnSignal(int signal) {
+  if (signal != SIGUSR1 && signal != SIGUSR2) {
     Apply(StopRequested{signal});
+    return;
+  }
+  v1::AgentOrder order;
+  order.mutable_signal_workers()->set_signal(signal);
+  for (const auto& [host, agent] : agents_) {
+    service_.Send(host, order);
   }
 }
 

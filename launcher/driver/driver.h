@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/loop.h"
@@ -22,6 +21,8 @@
 #include "launcher/cli/options.h"
 #include "launcher/core/membership.h"
 #include "launcher/driver/agent_starter.h"
+#include "launcher/driver/host_sweeper.h"
+#include "launcher/driver/job_signals.h"
 #include "launcher/driver/output_writer.h"
 #include "launcher/driver/rendezvous_service.h"
 #include "launcher/incident/incident_collector.h"
@@ -31,17 +32,12 @@ namespace muster::launcher {
 
 class Driver final : private AgentListener {
  public:
-  /// `secret` is the job's. Signals that the driver handles must be blocked in every thread before
-  /// it is made (see BlockSignals).
+  /// `secret` is the job's. JobSignals::Block must have been called.
   Driver(RunOptions options, std::string secret);
   ~Driver() override;
 
   /// Runs the job to its end; returns its exit code. Call once.
   int Run();
-
-  /// Blocks SIGINT, SIGTERM, SIGHUP (unless ignored), SIGUSR1 and SIGUSR2 for a signalfd and
-  /// ignores SIGPIPE. Call it before any thread is started.
-  static void BlockSignals();
 
  private:
   enum class AgentKind : uint8_t {
@@ -69,8 +65,7 @@ class Driver final : private AgentListener {
 
   Status Start();
   Status StartDiscovery();
-  Status WatchSignals();
-  void OnSignals();
+  void OnSignal(int signal);
   void OnPoll(const Result<discovery::HostList>& polled);
   void OnTick();
   void WarnOnce(const std::string& message);
@@ -93,7 +88,6 @@ class Driver final : private AgentListener {
   void CheckAgentOver(const HostId& host);
   void OnAgentOver(const HostId& host, const Agent& agent);
   void ForgetAgent(const HostId& host);
-  void SweepHost(const HostId& host, const std::string& evidence);
   void SuspectSilentAgents(Instant now);
   void EndLeases();
   void LoseAgent(const HostId& host, const std::string& evidence);
@@ -149,7 +143,8 @@ class Driver final : private AgentListener {
   Membership membership_;
   IncidentCollector incidents_;
   IncidentWriter record_;
-  UniqueFd signals_;
+  JobSignals signals_;
+  HostSweeper sweeper_;
 
   std::map<HostId, Agent> agents_;
   std::vector<std::string> own_addresses_;  // Host literals chosen by --network-interface.
@@ -160,8 +155,6 @@ class Driver final : private AgentListener {
   std::map<Incarnation, SlotId> workers_;    // Not yet exited.
   std::set<Incarnation> refused_;
   std::map<TimerKey, Loop::TimerId> timers_;
-  std::map<uint64_t, std::jthread> sweepers_;  // One per lost agent; each ends within seconds.
-  uint64_t last_sweeper_ = 0;
   std::optional<discovery::HostList> last_list_;
   std::set<std::string> warned_;
   Instant last_tick_;

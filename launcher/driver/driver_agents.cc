@@ -13,7 +13,6 @@
 #include "common/process.h"
 #include "common/secret.h"
 #include "common/version.h"
-#include "launcher/agent/process_scan.h"
 #include "launcher/driver/convert.h"
 #include "launcher/driver/driver.h"
 
@@ -29,7 +28,6 @@ constexpr Duration kStopPatience = seconds(4);
 constexpr Duration kKillPatience = seconds(3);
 // An agent that cannot be reached when it is to stop is left to its lease.
 constexpr Duration kUnreachablePatience = seconds(1);
-constexpr Duration kSweepPatience = seconds(4);
 // Silent for so long: suspected, and with it all that have been silent for nearly as long, since
 // it may be the driver that is cut off.
 constexpr Duration kSuspectAfter = seconds(2);
@@ -381,7 +379,9 @@ void Driver::OnAgentOver(const HostId& host, const Agent& agent) {
   if (!agent.stopping && !agent.lost) {
     const std::string evidence = AgentStarter::Describe(*agent.ended);
     if (agent.kind == AgentKind::kLocal) {
-      SweepHost(host, evidence);
+      // If both processes of the agent were killed at once, nobody has ended what its workers had
+      // forked away; that has to be gone before the host's slots are used again.
+      sweeper_.Start(host, [this, host, evidence] { Apply(AgentLost{host, evidence}); });
     } else {
       Apply(AgentLost{host, evidence});
     }
@@ -390,22 +390,6 @@ void Driver::OnAgentOver(const HostId& host, const Agent& agent) {
     Perform(StartAgent{host}, "");
   }
   StopIfAllAgentsAreOver();
-}
-
-// If both processes of the agent were killed at once, nobody has ended what its workers had forked
-// away, so that is done here before the host's slots are used again. It reads all of /proc, hence
-// not on the loop thread.
-void Driver::SweepHost(const HostId& host, const std::string& evidence) {
-  const uint64_t number = ++last_sweeper_;
-  sweepers_[number] = std::jthread([this, number, host, evidence] {
-    if (!Sweep({job_id_, host.value, false}, kSweepPatience)) {
-      spdlog::error("host {}: processes of the lost agent's workers are still there", host.value);
-    }
-    loop_.Post([this, number, host, evidence] {
-      sweepers_.erase(number);  // It ends with this.
-      Apply(AgentLost{host, evidence});
-    });
-  });
 }
 
 void Driver::SuspectSilentAgents(Instant now) {
