@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "common/address.h"
 #include "test/sim/job/sim_worker.h"
 #include "test/sim/job/site.h"
 #include "worker/core/dtype.h"
@@ -114,9 +115,27 @@ void SimGeneration::TryForm() {
     Retry([self = shared_from_this()] { self->TryForm(); });
     return;
   }
+  CheckAddresses();
   formed_ = true;
   for (const auto& [rank, worker] : members_) {
     worker->FormedSoon(number_, site_.universe.Between(microseconds(200), milliseconds(20)));
+  }
+}
+
+// Every member was told of an address at which rank 0 can be reached from its machine.
+void SimGeneration::CheckAddresses() const {
+  const std::string& rank0 = members_.at(0)->process()->address;
+  for (const auto& [rank, worker] : members_) {
+    const bool same_machine = worker->process()->address == rank0;
+    const auto reaches = [&](const std::string& literal) {
+      const std::string host = SplitAddress(literal).value().host;
+      return IsLoopbackAddress(literal) ? same_machine : host == rank0;
+    };
+    const std::vector<std::string>& told = worker->coordinator();
+    if (std::none_of(told.begin(), told.end(), reaches)) {
+      site_.universe.Wrong("rank " + std::to_string(rank) + " of generation " +
+                           std::to_string(number_) + " cannot reach rank 0");
+    }
   }
 }
 

@@ -50,6 +50,7 @@ class SimGeneration : public std::enable_shared_from_this<SimGeneration> {
   bool CanWork() const;
   void Retry(Action action);
   void TryForm();
+  void CheckAddresses() const;
   void TryExecute(const std::string& name);
   void Execute(Meeting meeting);
   void Suspect(uint32_t reporter, uint32_t suspect, const std::string& evidence);

@@ -345,6 +345,10 @@ void SimWorker::OnWorld(const v1::WorkerOrder::World& order) {
     return;
   }
   rank_ = order.placement().rank();
+  coordinator_.clear();
+  for (const v1::Address& address : order.coordinator()) {
+    coordinator_.push_back(address.literal());
+  }
   told_ = ToPlace(order.placement());
   told_->generation = generation;
   told_->host = slot_.host.value;

@@ -58,6 +58,8 @@ class SimWorker final : public worker::Runtime, private OperationHelper {
   /// Of which it is a member that can work; null: none.
   const std::shared_ptr<SimGeneration>& generation() const { return generation_; }
   uint32_t rank() const { return rank_; }
+  /// Literals at which it was told to find rank 0 of its newest world.
+  const std::vector<std::string>& coordinator() const { return coordinator_; }
   char state_letter() const;
 
   // Faults and signals.
@@ -170,6 +172,7 @@ class SimWorker final : public worker::Runtime, private OperationHelper {
   std::optional<worker::Place> told_;          // The place in generation_.
   std::shared_ptr<SimGeneration> generation_;  // Being formed, or at work.
   uint32_t rank_ = 0;
+  std::vector<std::string> coordinator_;
   std::optional<worker::Place> formed_;
   std::optional<worker::Place> provisional_;
   bool pending_ = false;
