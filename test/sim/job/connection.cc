@@ -27,6 +27,7 @@ class Connection::Stream final : public AgentStream {
           });
         }
       });
+      connection->MayBreak();
     }
   }
 
@@ -77,6 +78,15 @@ void Connection::Send(v1::AgentReport report) {
       sessions->HandleReport(self->stream_, report);
     });
   });
+  MayBreak();
+}
+
+// With what is under way on it. A stream within one machine breaks with its processes only.
+void Connection::MayBreak() {
+  if (machine_ != kDriverMachine && site_.universe.Below(1000) < site_.stream_breaks) {
+    site_.universe.Note("a stream of " + machine_ + " breaks");
+    Break();
+  }
 }
 
 void Connection::HalfClose() {

@@ -44,6 +44,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   class Stream;
 
+  void MayBreak();
   void TellClient(const grpc::Status& status);
   void TellDriver();
 

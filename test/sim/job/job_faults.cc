@@ -127,7 +127,8 @@ void JobSim::FaultOnNetwork() {
   if (kind < 3) {
     for (const std::weak_ptr<Connection>& held : site_.connections) {
       const std::shared_ptr<Connection> connection = held.lock();
-      if (connection != nullptr && connection->open() && universe_.Chance(50)) {
+      if (connection != nullptr && connection->open() && connection->machine() != kDriverMachine &&
+          universe_.Chance(50)) {
         universe_.Note("a stream of " + connection->machine() + " breaks");
         connection->Break();
       }
@@ -223,6 +224,7 @@ void JobSim::Heal() {
   site_.program.slow_start = 0;
   site_.program.crash_at_end = 0;
   site_.program.fork_fails = 0;
+  site_.stream_breaks = 0;
   site_.network.HealAll();
   universe_.Continue(site_.driver_process);
   for (const auto& [host, machine] : site_.machines) {

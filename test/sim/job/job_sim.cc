@@ -77,6 +77,7 @@ void JobSim::Draw() {
   site_.program.crash_at_end = universe_.Chance(15) ? 10 : 0;
   site_.program.ignores_term = universe_.Chance(20);
   site_.program.checks_between = universe_.Chance(30);
+  site_.stream_breaks = universe_.Chance(30) ? 1 + universe_.Below(20) : 0;
   site_.program.fork_fails = universe_.Chance(10) ? 5 : 0;
   plain_ = !membership.reset_limit && !membership.failure_limit &&
            site_.program.crash_at_start == 0 && site_.program.slow_start == 0 &&

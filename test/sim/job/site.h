@@ -92,6 +92,7 @@ class Site {
   Observer& observer;
   Network network;
   ProgramPlan program;
+  uint64_t stream_breaks = 0;  // Per thousand messages between machines.
 
   ProcessPtr driver_process;
   std::optional<DriverPort> driver;
