@@ -1,4 +1,4 @@
-"""User cases 15 to 17, 19, 24 to 26, 30 and 32: hosts and slots that come and go by discovery."""
+"""User cases 15 to 17, 19, 24 to 26, 30, 32 and 75: hosts and slots that come and go by discovery."""
 
 import os
 import random
@@ -228,6 +228,49 @@ class GrowthFromOne(ScalingTest):
         self.finish(job)
         self.assert_graceful(job)
         self.assert_same_start(job, 3)
+
+
+def places(slots):
+    """host -> (rank, size, local_rank, local_size, cross_rank, cross_size) of its workers."""
+    table, rank, size = {}, 0, sum(count for _, count in slots)
+    for index, (host, count) in enumerate(slots):
+        for local in range(count):
+            cross_size = sum(1 for _, other in slots if other > local)
+            cross = sum(1 for _, other in slots[:index] if other > local)
+            table.setdefault(host, set()).add((rank, size, local, count, cross, cross_size))
+            rank += 1
+    return table
+
+
+class UnevenHosts(ScalingTest):
+    """Case 75. That every sum is right is what test_worker checks in each step."""
+
+    SLOTS = [("localhost", 1), ("127.0.0.1", 3), ("127.0.0.2", 2)]
+
+    def check_places(self, job, slots):
+        size = sum(count for _, count in slots)
+        found = {}
+        for e in job.logged("entry", size=size):
+            found.setdefault(e.host, set()).add(
+                (e.rank, e.size, e.local_rank, e.local_size, e.cross_rank, e.cross_size))
+        self.assertEqual(found, places(slots), job.report())
+
+    def check(self, *args):
+        job = self.train([f"{host}:{count}" for host, count in self.SLOTS], 6, max_np=6, args=args)
+        self.check_places(job, self.SLOTS)
+        rest = [self.SLOTS[0], self.SLOTS[2]]
+        job.set_hosts("\n".join(f"{host}:{count}" for host, count in rest))
+        job.wait_size(3)
+        job.wait_more_steps(10)
+        self.finish(job)
+        self.check_places(job, rest)
+        self.assert_graceful(job)
+
+    def test_before_and_after_the_middle_one_leaves(self):
+        self.check()
+
+    def test_reduced_in_two_levels(self):
+        self.check("--cpu-operations", "hierarchical")
 
 
 if __name__ == "__main__":
