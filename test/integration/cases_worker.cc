@@ -1,5 +1,5 @@
-// test_cases: programs of user cases that need other calls than test_worker makes; one mode each, on
-// the public API alone. What they live through goes to $TEST_LOG.
+// test_cases: programs of user cases that need other calls than test_worker makes; one mode each,
+// on the public API alone. What they live through goes to $TEST_LOG.
 
 #include <unistd.h>
 
