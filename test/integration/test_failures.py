@@ -88,7 +88,7 @@ class AllWorkersOfOneHostDie(harness.JobTest):
 
     def test_the_other_host_goes_on(self):
         job = self.job(hosts="localhost:2\n127.0.0.1:2", np=4, min_np=2, max_np=4,
-                       args=["--blacklist-cooldown-range", 1, 1],
+                       args=["--blacklist-cooldown-range", 0.1, 0.1],
                        worker={"steps": 40, "sleep_ms": 10, "go_file": GO})
         job.wait_size(4)
         survivors = {e.pid for e in job.world().values() if e.host == "localhost"}

@@ -84,10 +84,13 @@ class Resets(harness.JobTest):
         job.let_go()
         self.assert_clean(job)
         for name in processes:
-            for what, slack in (("kB", self.SLACK_KB), ("descriptors", 4), ("threads", 4)):
+            # gRPC's pools of threads grow and shrink with what they have to do.
+            for what, slack in (("kB", self.SLACK_KB), ("descriptors", 0), ("threads", 4)):
                 counts = [s[name][what] for s in seen]
                 print(f"\n{what} of the {name}: {counts}", end="")
-                self.assertLessEqual(counts[-1], max(counts[:self.WARM]) + slack, (name, what))
+                # The least: while discovery runs, the driver has a few more for a moment.
+                late = min(counts[-self.WARM:])
+                self.assertLessEqual(late, max(counts[:self.WARM]) + slack, (name, what))
 
 
 if __name__ == "__main__":
