@@ -30,7 +30,7 @@ constexpr const char* kUsage = R"(test_cases [option value]...
   --steps N            in_flight
   --mb N               in_flight: size of what is under way
   --count N            again: pairs of init() and shutdown()
-  --go-file PATH       in_flight: stays in the loop until the file exists)";
+  --go-file PATH       in_flight: stays in the loop, crash: does not, until the file exists)";
 
 struct Context {
   const Arguments& arguments;
@@ -84,7 +84,7 @@ int ThreadCount() {
   ::_exit(99);
 }
 
-// Case 42. Each rank is in another call when rank 1 goes.
+// Case 42. Each rank is in another call when rank 1 goes, which a file tells it to.
 void Crash(const Context& context) {
   muster::elastic::State state;
   muster::elastic::run(state, [&](muster::elastic::State& s) {
@@ -94,6 +94,10 @@ void Crash(const Context& context) {
     if (muster::rank() == 0) {
       Sum(1, "a");
     } else if (muster::rank() == 1) {
+      const std::string go_file = context.arguments.Text("go-file");
+      while (::access(go_file.c_str(), F_OK) != 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
       CrashAs(context.arguments.Text("how"));
     } else {
       float value = 0;

@@ -42,7 +42,8 @@ class Frozen(LossTest):
         os.killpg(os.getpgid(frozen), signal.SIGSTOP)
         job.wait_size(2, limit=RESUME_LIMIT_S)
         self.assert_same_pids(job, {world[0].pid, world[2].pid})
-        job.wait_for(lambda: not harness.is_alive(frozen), "the end of the frozen one")
+        job.wait_for(lambda: job.events("reaped"), "the end of the frozen one")
+        self.assertFalse(harness.is_alive(frozen))
         self.assertEqual([e.code for e in job.events("reaped")], [137], job.report())
         self.finish(job)
 
@@ -149,8 +150,9 @@ class FatalError(harness.JobTest):
         # Nobody takes the place of rank 1, so that the hold ends with its time.
         job = self.job(hosts="localhost:3", np=3, min_np=3, max_np=3, program=harness.CASES,
                        args=["--elastic-timeout", 3, "--grace", 2, *STAYS_OUT],
-                       worker={"mode": "crash", "how": how})
-        job.wait_for(lambda: len(job.logged("entry")) == 3, "all in their calls")
+                       worker={"mode": "crash", "how": how, "go_file": GO})
+        job.wait_for(lambda: len(job.logged("entry")) == 3, "all at their calls")
+        job.let_go()
         self.assert_clean(job, code=75, limit=25)
         self.assertRegex(job.last_line(), rf"rank 1\b.*{said}", job.report())
 

@@ -50,12 +50,12 @@ class OutputTest(harness.JobTest):
                        args=["--blacklist-cooldown-range", 1, 1, *options.pop("args", ())],
                        **options)
         job.wait_size(3)
-        job.wait_more_steps(10)
+        job.wait_more_steps(30)
         job.kill(job.pid_of_rank(0))
         job.wait_size(2)
-        job.wait_more_steps(10)
+        job.wait_more_steps(30)
         job.wait_size(3)
-        job.wait_more_steps(10)
+        job.wait_more_steps(30)
         job.let_go()
         self.assert_clean(job)
         return job
@@ -92,8 +92,8 @@ class Lines(OutputTest):
         ranks = sorted(rank for pid, rank in tags if pid == survivor)
         self.assertEqual(ranks, [0, 1], "its rank has changed")
         for (_, rank), said in tags.items():
-            # A line is tagged when it is read: at the change one that was on its way may be late.
-            steady = [tag for _, tag in said[2:-2]]
+            # A line is tagged when it is read: at the change some are still on their way.
+            steady = [tag for _, tag in said[10:-10]]
             self.assertTrue(steady)
             self.assertEqual(set(steady), {rank}, job.report())
 
