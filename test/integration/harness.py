@@ -24,6 +24,7 @@ BIN = os.environ.get("MUSTER_BIN") or os.path.join(
 BIN = os.path.abspath(BIN)
 WORKER = os.path.join(BIN, "test_worker")
 COLLECTIVES = os.path.join(BIN, "test_collectives")
+CASES = os.path.join(BIN, "test_cases")
 DIGITS = os.path.join(BIN, "examples", "digits")
 TOKEN_NAME = "MUSTER_TEST_TOKEN"
 # As --go-file: the workers stay in their loop until Job.let_go().

@@ -1,4 +1,4 @@
-"""User cases 1 to 4 and 6 to 9: what a discovery script may do, and what a host list may say."""
+"""User cases 1 to 4, 6 to 9 and 13: what a discovery script may do, and what a host list may say."""
 
 import os
 import shutil
@@ -188,6 +188,39 @@ class ScheduledScript(harness.JobTest):
         job.let_go()
         self.assert_clean(job)
         self.assertEqual(sorted(os.listdir(folder)), ["discover", "v1", "v2"])
+
+
+class ListsThatSayTheSame(harness.JobTest):
+    """Case 13."""
+
+    def check(self, first, second, polls):
+        """Two forms of one list in turn; both make a world of three."""
+        job = harness.Job(hosts=first, np=3, min_np=1, args=["--discovery-interval", 0.1],
+                          worker={"steps": 20, "sleep_ms": 10, "go_file": GO})
+        self.addCleanup(lambda: job.close(keep=self._failed()))
+        other = os.path.join(job.folder, "other")
+        with open(other, "wb") as file:
+            file.write(second)
+        job.write_script(f'printf . >>"$HOSTS.calls"; if [ -e "{job.folder}/turn" ]; then '
+                         f'rm "{job.folder}/turn"; cat "$HOSTS"; '
+                         f'else touch "{job.folder}/turn"; cat "{other}"; fi')
+        job.start()
+        job.wait_size(3)
+        job.wait_for(lambda: os.path.getsize(job.hosts_file + ".calls") >= polls, "the polls")
+        job.wait_more_steps(5)
+        job.let_go()
+        self.assert_clean(job)
+        self.assertEqual(len(job.events("form")), 1, job.report())
+        return job
+
+    def test_blanks_line_ends_and_order_are_no_change(self):
+        self.check(b"localhost:2\r\n 127.0.0.1:1 \n", b"127.0.0.1:1\nlocalhost:2\n", 20)
+
+    def test_a_host_twice_has_the_larger_count_whatever_the_order(self):
+        job = self.check(b"localhost:1\nlocalhost:3\n", b"localhost:3\nlocalhost:1\n", 20)
+        warnings = [line for line in job.stderr().splitlines() if "twice" in line.lower()
+                    or "larger" in line.lower()]
+        self.assertEqual(len(warnings), 1, job.report())
 
 
 class HostLists(harness.JobTest):

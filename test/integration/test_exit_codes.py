@@ -205,14 +205,21 @@ class Usage(harness.JobTest):
 
 
 class SignalsPassThrough(harness.JobTest):
-    def test_usr1_reaches_every_worker_and_ends_nothing(self):
+    """Case 61."""
+
+    def test_usr1_and_usr2_reach_every_worker_once_and_end_nothing(self):
         job = self.job(hosts="localhost:1\n127.0.0.1:1", min_np=1,
                        worker={"steps": 20, "sleep_ms": 10, "go_file": GO})
         job.wait_size(2)
-        job.kill(job.pid, signal.SIGUSR1)
-        job.wait_for(lambda: len(job.logged("usr1")) == 2, "USR1 at both workers")
+        pids = sorted(e.pid for e in job.world().values())
+        for how, name in ((signal.SIGUSR1, "usr1"), (signal.SIGUSR2, "usr2")):
+            job.kill(job.pid, how)
+            job.wait_for(lambda n=name: len(job.logged(n)) == 2, f"{name} at both workers")
+        job.wait_more_steps(10)
         job.let_go()
         self.assert_clean(job)
+        for name in ("usr1", "usr2"):
+            self.assertEqual(sorted(e.pid for e in job.logged(name)), pids, job.report())
 
 
 class ClosedOutput(harness.JobTest):

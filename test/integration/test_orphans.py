@@ -17,6 +17,8 @@ STUBBORN = {"steps": 100000, "sleep_ms": 20, "children": 1, "ignore_term": 1}
 
 
 class DriverEnds(harness.JobTest):
+    """Case 57."""
+
     def start(self):
         job = self.job(hosts="localhost:2\n127.0.0.1:2", np=4, min_np=1, args=["--grace", 1],
                        worker=STUBBORN)
@@ -69,6 +71,8 @@ class DriverEnds(harness.JobTest):
 
 
 class Terminal(harness.JobTest):
+    """Case 57."""
+
     def test_closing_it_ends_the_job(self):
         try:
             master, slave = pty.openpty()

@@ -48,6 +48,8 @@ constexpr const char* kUsage = R"(test_worker [option value]...
   --exit-before-run CODE    leaves after init() (-1: no)
   --slow-file PATH     sleeps before elastic::run for as many ms as stand in the file, if it exists
   --done-delay WHO@MS  sleeps between the last step and the return
+  --linger WHO@MS      sleeps between the return of elastic::run and shutdown()
+  --say 1              each step prints "pid P rank R step S." to both streams
   --epilogue 1         averages a metric after elastic::run
   --ignore-term 1
   --term-file DIR      on SIGTERM writes DIR/<pid> after --term-delay-ms, then exits with 143
@@ -235,6 +237,17 @@ class Training {
     }
     muster::trace_step(step_);
     log_.Write("step", {{"step", step_}, {"counter", counter_}});
+    if (arguments_.Has("say")) {
+      Say();
+    }
+  }
+
+  // Lines by which a reader finds out who wrote them, when, and whether one is missing.
+  void Say() const {
+    std::string line = "pid " + std::to_string(::getpid()) + " rank " +
+                       std::to_string(muster::rank()) + " step " + std::to_string(step_) + ".\n";
+    std::cout << line << std::flush;
+    std::cerr << line << std::flush;
   }
 
   float SumOfOnes() {
@@ -271,16 +284,16 @@ class Training {
         }).detach();
       }
     }
-    for (const Order& order : die_) {
-      if (is_now(order)) {
-        log_.Write("dies", {{"step", step_}});
-        Die(order.how);
-      }
-    }
     for (const Order& order : hang_) {
       if (is_now(order)) {
         log_.Write("hangs", {{"step", step_}});
         Pause(std::stoll(order.how));
+      }
+    }
+    for (const Order& order : die_) {
+      if (is_now(order)) {
+        log_.Write("dies", {{"step", step_}});
+        Die(order.how);
       }
     }
   }
@@ -356,6 +369,11 @@ int Train(const Arguments& arguments, const EventLog& log) {
   }
   if (arguments.Has("epilogue")) {
     AverageMetric(log);
+  }
+  const std::optional<Order> linger = ParseOrder(arguments.Text("linger"));
+  if (linger && IsMe(linger->who)) {
+    log.Write("lingers");
+    Pause(linger->when);
   }
   muster::shutdown();
   log.Write("end");

@@ -42,6 +42,8 @@ void EventLog::Write(const char* event, nlohmann::json fields) const {
     fields["size"] = muster::size();
     fields["local_rank"] = muster::local_rank();
     fields["local_size"] = muster::local_size();
+    fields["cross_rank"] = muster::cross_rank();
+    fields["cross_size"] = muster::cross_size();
     fields["slot"] = muster::slot();
   }
   trace_.Write(event, std::move(fields));
