@@ -17,7 +17,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-const FlagTable* const kTables[] = {&RunFlags(), &AgentFlags(), &WhyFlags()};
+const FlagTable* const kTables[] = {&RunFlags(), &AgentFlags(), &WhyFlags(), &ChaosFlags()};
 
 TEST_CASE("flags have spellings of their own, and a long one for the parser") {
   const FlagTable& table = *GENERATE(from_range(std::begin(kTables), std::end(kTables)));

@@ -1,0 +1,120 @@
+"""Holds what chaos did against what the driver has kept of it: does each event stand in the record
+with the right victim and the right kind, and does nothing stand there that nobody did?
+"""
+
+# Who is silent for less is not suspected; for longer, always; in between it depends on the moment.
+SURELY_NOT_SUSPECTED_S = 1.3
+SURELY_SUSPECTED_S = 2.6
+# What an event may have caused begins so long before its own time (clocks, rounding) and until so
+# long after its end.
+BEFORE_S = 0.1
+# A cut may still bring about a loss when it has healed: a lease that is over, a retry that fails.
+AFTERMATH_S = 6.0
+
+KILLED = {"killed", "gone"}
+# The agent is gone, with all that ran under it: which of the two is heard of first is chance.
+HOST_GONE = {"agent lost", "agent silent", "unanswered", "killed", "gone", "unformed"}
+CUT = {"agent lost", "agent silent", "unanswered", "unformed", "expelled"}
+LEFT = {"drained", "done", "spare"}
+LINK_HOOKS = ("cut", "hole", "deaf", "slow")
+SILENT_HOOKS = ("cut", "hole", "deaf")
+
+
+class Victim:
+    def __init__(self, fields, incident, at):
+        self.fields = fields
+        self.incident = incident
+        self.at = at  # Seconds since 1970 of the first evidence, or of the decision.
+        self.worker = fields["worker"]
+        self.host = fields["host"]
+        self.fate = fields["fate"]
+        self.explained = self.fate in LEFT
+
+    def __repr__(self):
+        member = "" if self.fields["rank"] is None else f", rank {self.fields['rank']}"
+        return (f"#{self.incident['number']} at {self.at:.3f}: worker {self.worker} on "
+                f"{self.host}{member} was {self.fate}")
+
+
+def read_victims(records):
+    started = next(r["started_ms"] for r in records if r["record"] == "job") / 1000
+    newest = {r["number"]: r for r in records if r["record"] == "incident"}
+    victims = []
+    for incident in newest.values():
+        phases = incident["phases"]
+        times = [t for t in (phases["evidence_s"], phases["revoke_s"], phases["form_s"])
+                 if t is not None]
+        # Victims that came later in the same change have evidence of their own.
+        last = max([e["s"] for e in incident["evidence"]] + times, default=0)
+        for fields in incident["victims"]:
+            victims.append(Victim(fields, incident, started + last))
+    return victims
+
+
+class Event:
+    def __init__(self, fields):
+        self.fields = fields
+        self.kind = fields["kind"]
+        self.host = fields.get("host")
+        self.worker = int(fields["worker"]) if "worker" in fields else None
+        self.begin = fields["time_ms"] / 1000
+        self.lasted = (fields.get("end_ns", fields["t_ns"]) - fields["t_ns"]) / 1e9
+        self.end = self.begin + self.lasted
+
+    def __repr__(self):
+        whom = f" of worker {self.worker}" if self.worker else ""
+        where = f" on {self.host}" if self.host else ""
+        note = f" ({self.fields['note']})" if "note" in self.fields else ""
+        return (f"{self.kind}{whom}{where}{note} #{self.fields['number']} at {self.begin:.3f} "
+                f"for {self.lasted:.2f} s")
+
+    def may_explain(self, victim):
+        if victim.at < self.begin - BEFORE_S:
+            return False
+        if self.kind == "kill":
+            return victim.worker == self.worker and victim.fate in KILLED
+        if self.kind == "stop":
+            return victim.worker == self.worker and victim.fate in {"frozen", "unformed"}
+        if victim.host != self.host or victim.at > self.end + AFTERMATH_S:
+            return False
+        if self.kind in ("agent", "reaper"):
+            return victim.fate in HOST_GONE
+        if self.kind in SILENT_HOOKS:
+            # Whoever comes back after its lease finds itself killed by its own agent.
+            return victim.fate in CUT | KILLED
+        return False
+
+
+def matches(event, victims, members_on):
+    """None if the record is right about this event, else what is wrong."""
+    found = [v for v in victims if event.may_explain(v)]
+    if event.kind in ("kill", "stop") or event.kind in ("agent", "reaper"):
+        return None if found else "no such victim"
+    if event.kind in SILENT_HOOKS and event.lasted >= SURELY_SUSPECTED_S:
+        return None if found or not members_on(event) else "no victim on this host"
+    if event.kind in SILENT_HOOKS and event.lasted < SURELY_NOT_SUSPECTED_S and found:
+        return f"a victim of a short cut: {found[0]}"
+    return None
+
+
+def check(chaos, records):
+    """(events, [(event, what is wrong)], [victims that nobody has caused])"""
+    events = [Event(fields) for fields in chaos if fields["outcome"] == "done"]
+    victims = read_victims(records)
+    for victim in victims:
+        victim.explained |= any(event.may_explain(victim) for event in events)
+
+    def hit_by_another(event):
+        """Its victim was met by something else before its own end was noticed."""
+        return any(other is not event and (other.host == event.host)
+                   and abs(other.begin - event.begin) < AFTERMATH_S
+                   and any(other.may_explain(v) for v in victims
+                           if v.worker == event.worker or event.worker is None)
+                   for other in events)
+
+    wrong = []
+    for event in events:
+        why = matches(event, victims, lambda e: not hit_by_another(e))
+        if why is not None and not (why.startswith("no ") and hit_by_another(event)):
+            wrong.append((event, why))
+    return events, wrong, [v for v in victims if not v.explained]
