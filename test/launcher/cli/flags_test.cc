@@ -128,9 +128,12 @@ std::string DocsOf(const FlagTable& table) {
   REQUIRE(agent != std::string::npos);
   const size_t why = page.find("\n## Flags of muster why");
   REQUIRE(why != std::string::npos);
+  const size_t chaos = page.find("\n## Flags of muster chaos");
+  REQUIRE(chaos != std::string::npos);
   return &table == &RunFlags()     ? page.substr(0, agent)
          : &table == &AgentFlags() ? page.substr(agent, why - agent)
-                                   : page.substr(why);
+         : &table == &WhyFlags()   ? page.substr(why, chaos - why)
+                                   : page.substr(chaos);
 }
 
 TEST_CASE("flags stand in docs/flags.md with spelling, use, default and variables") {
