@@ -10,6 +10,8 @@ SURELY_SUSPECTED_S = 2.6
 BEFORE_S = 0.1
 # A cut may still bring about a loss when it has healed: a lease that is over, a retry that fails.
 AFTERMATH_S = 6.0
+# Events of one host so near to each other may meet the same victims.
+AROUND_S = 10.0
 
 KILLED = {"killed", "gone"}
 # The agent is gone, with all that ran under it: which of the two is heard of first is chance.
@@ -79,21 +81,28 @@ class Event:
             return False
         if self.kind in ("agent", "reaper"):
             return victim.fate in HOST_GONE
+        if self.kind == "descriptors":
+            # An agent that can open nothing can start nobody.
+            return self.worker is None and victim.fate == "not started"
         if self.kind in SILENT_HOOKS:
             # Whoever comes back after its lease finds itself killed by its own agent.
             return victim.fate in CUT | KILLED
         return False
 
 
-def matches(event, victims, members_on):
-    """None if the record is right about this event, else what is wrong."""
+def judge(event, others, victims):
+    """None if the record is right about this event, else what is wrong. `others` are the events
+    around it, which may have come first or may be the cause of what is found."""
     found = [v for v in victims if event.may_explain(v)]
-    if event.kind in ("kill", "stop") or event.kind in ("agent", "reaper"):
-        return None if found else "no such victim"
+    met_before = any(other.may_explain(v) for v in victims for other in others
+                     if v.worker == event.worker or (event.worker is None and v.host == event.host))
+    if event.kind in ("kill", "stop", "agent", "reaper"):
+        return None if found or met_before else "no such victim"
     if event.kind in SILENT_HOOKS and event.lasted >= SURELY_SUSPECTED_S:
-        return None if found or not members_on(event) else "no victim on this host"
-    if event.kind in SILENT_HOOKS and event.lasted < SURELY_NOT_SUSPECTED_S and found:
-        return f"a victim of a short cut: {found[0]}"
+        return None if found or met_before else "no victim on this host"
+    if event.kind in SILENT_HOOKS and event.lasted < SURELY_NOT_SUSPECTED_S:
+        alone = [v for v in found if not any(other.may_explain(v) for other in others)]
+        return f"a victim of a short cut: {alone[0]}" if alone else None
     return None
 
 
@@ -103,18 +112,11 @@ def check(chaos, records):
     victims = read_victims(records)
     for victim in victims:
         victim.explained |= any(event.may_explain(victim) for event in events)
-
-    def hit_by_another(event):
-        """Its victim was met by something else before its own end was noticed."""
-        return any(other is not event and (other.host == event.host)
-                   and abs(other.begin - event.begin) < AFTERMATH_S
-                   and any(other.may_explain(v) for v in victims
-                           if v.worker == event.worker or event.worker is None)
-                   for other in events)
-
     wrong = []
     for event in events:
-        why = matches(event, victims, lambda e: not hit_by_another(e))
-        if why is not None and not (why.startswith("no ") and hit_by_another(event)):
+        others = [e for e in events if e is not event and e.host == event.host
+                  and abs(e.begin - event.begin) < AROUND_S]
+        why = judge(event, others, victims)
+        if why is not None:
             wrong.append((event, why))
     return events, wrong, [v for v in victims if not v.explained]

@@ -25,8 +25,6 @@ import watch
 
 KINDS = ("kill:24,pause:24,stop:2,agent:3,reaper:2,descriptors:8,cut:2,hole:2,deaf:2,slow:4,"
          "discovery:8,leave:6,disk:4")
-# Between two new steps of the world.
-HANG_S = 5.0
 POLL_S = 0.1
 AUDIT_S = 5.0
 START_S = 60
@@ -48,7 +46,7 @@ class Soak:
 
     # ---- the run
 
-    def look(self, hang_s=HANG_S):
+    def look(self):
         self.watch.read()
         now = time.monotonic()
         if now - self.audited > AUDIT_S:
@@ -58,7 +56,7 @@ class Soak:
             self.failures.append(f"the job ended with {self.stage.job.process.returncode}: "
                                  + self.stage.job.last_line())
             return False
-        if self.watch.last() and now - self.watch.last() > hang_s:
+        if self.watch.last() and now - self.watch.last() > self.settings.hang:
             self.hung = True
             self.failures.append(f"no new step for {now - self.watch.last():.1f} s after step "
                                  f"{self.watch.step}")
@@ -131,7 +129,7 @@ class Soak:
             self.stage.dump()
         self.watch.replay(stages.WORKER)
         gaps = self.watch.longest(10)
-        if gaps and gaps[0][0] > HANG_S and not self.hung:
+        if gaps and gaps[0][0] > self.settings.hang and not self.hung:
             self.failures.append(f"no new step for {gaps[0][0]:.1f} s")
         if self.watch.wrong:
             self.failures.append(f"{len(self.watch.wrong)} states are wrong, the first is "
@@ -209,6 +207,7 @@ def parse():
     parser.add_argument("--hold", type=float, default=4, help="seconds a hook lasts at most")
     parser.add_argument("--step-ms", type=int, default=20)
     parser.add_argument("--busy-loops", type=int, default=0)
+    parser.add_argument("--hang", type=float, default=5, help="seconds without a new step")
     parser.add_argument("--goodput-min", type=float, default=0.8)
     parser.add_argument("--right-min", type=float, default=0.99)
     parser.add_argument("--json", help="a file for the figures")

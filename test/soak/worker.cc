@@ -132,20 +132,18 @@ class Training {
     }
     int64_t stops = ::access(stop_file_.c_str(), F_OK) == 0 ? 1 : 0;
     constexpr auto kLength = static_cast<int64_t>(kValues);
-    Sum("whole", {sums.whole.data(), muster::DType::kI64, {kLength}, {}});
-    Sum("real", {sums.real.data(), muster::DType::kF32, {kLength}, {}});
-    Sum("stops", {&stops, muster::DType::kI64, {1}, {}});
+    const std::vector<muster::Tensor> tensors{
+        {sums.whole.data(), muster::DType::kI64, {kLength}, {}},
+        {sums.real.data(), muster::DType::kF32, {kLength}, {}},
+        {&stops, muster::DType::kI64, {1}, {}}};
+    muster::Options options;
+    options.name = "sums";
+    options.op = muster::Op::kSum;
+    muster::grouped_allreduce(tensors, tensors, options);
     model_.Update(sums);
     state_.commit();
     Tell("step");
     return stops == 0;
-  }
-
-  static void Sum(const char* name, const muster::Tensor& tensor) {
-    muster::Options options;
-    options.name = name;
-    options.op = muster::Op::kSum;
-    muster::allreduce(tensor, tensor, options);
   }
 
   void Tell(const char* event) {
