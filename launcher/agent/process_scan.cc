@@ -15,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "common/process.h"
 #include "common/unique_fd.h"
@@ -41,10 +42,12 @@ class SpareDescriptor {
     }
     return fd;
   }
-  /// To be called when what was opened is closed again.
+  /// To be called when what was opened is closed again. Moves to the lowest free number: one above
+  /// a limit that was lowered meanwhile would be of no use.
   void Refill() {
-    if (!spare_.valid()) {
-      spare_.Reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    UniqueFd lowest(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!spare_.valid() || (lowest.valid() && lowest.get() < spare_.get())) {
+      spare_ = std::move(lowest);
     }
   }
 
@@ -150,7 +153,7 @@ std::vector<ProcessEntry> ListProcesses() {
   if (folder == nullptr) {
     return entries;
   }
-  fd.Release();  // The folder's now.
+  fd.Release();                                           // The folder's now.
   while (const dirent* name = ::readdir(folder.get())) {  // NOLINT(concurrency-mt-unsafe)
     if (name->d_name[0] < '1' || name->d_name[0] > '9') {
       continue;

@@ -38,7 +38,10 @@ class Stage:
         os.mkdir(self.disk)
         netns.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k", "soak", self.disk])
         try:
-            self.network = netns.Network(HOSTS, variables={"TMPDIR": self.disk}).open()
+            # A home without a .bashrc: what stands in the user's runs at each start of an agent, and
+            # may leave a lock behind when that is killed.
+            self.network = netns.Network(HOSTS, variables={"TMPDIR": self.disk,
+                                                           "HOME": self.folder}).open()
             self._make_job(step_ms)
             self.busy = [self._start_busy_loop() for _ in range(busy_loops)]
         except BaseException:

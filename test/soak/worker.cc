@@ -161,7 +161,7 @@ class Training {
 
 int main(int argc, char** argv) {
   const Arguments arguments(argc, argv, kUsage);
-  if (arguments.Has("replay")) {
+  if (!arguments.Text("replay").empty()) {
     return Replay(arguments.Number("replay", 0));
   }
   try {
