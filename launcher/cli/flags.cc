@@ -240,7 +240,8 @@ constexpr Flag kChaosFlags[] = {
     {"--kinds", "KINDS", "MUSTER_CHAOS_KINDS", "all", kHappen,
      "What may happen, separated by commas, each with a weight: kill:6,pause:4,cut."},
     {"--every", "SECONDS", "MUSTER_CHAOS_EVERY", "5", kHappen,
-     "Mean time between two events; they come at random (exponential, cut off at four times that)."},
+     "Mean time between two events; they come at random (exponential, cut off at four times "
+     "that)."},
     {"--minutes", "N", "", "until the job ends", kHappen, "For how long."},
     {"--count", "N", "", "no limit", kHappen, "So many events at the most."},
     {"--seed", "N", "MUSTER_CHAOS_SEED", "random, and printed", kHappen,
@@ -308,9 +309,11 @@ const FlagTable& WhyFlags() {
 const FlagTable& ChaosFlags() {
   static constexpr FlagTable kTable{
       kChaosFlags,
-      "Disturbs a job of yours at random, to see whether it goes on. It acts on what runs of the job "
-      "on\nthis machine, and on nothing else. JOB is the id of a job or its beginning; without it, "
-      "the only\none that runs here.\n\n"
+      "Disturbs a job of yours at random, to see whether it goes on. It acts on what runs of it "
+      "on\n"
+      "this machine, and on nothing else. JOB is the id of a job or its beginning; without it, "
+      "the\n"
+      "only one that runs here.\n\n"
       "Kinds: kill (SIGKILL to a worker), stop (SIGSTOP to one, for good: the job has to notice), "
       "pause\n(SIGSTOP, and SIGCONT before --pause-max: nothing may come of it), agent, reaper "
       "(SIGKILL to one of\nthe two processes that serve a host), descriptors (a worker or an agent "

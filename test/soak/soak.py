@@ -205,7 +205,7 @@ def parse():
     parser.add_argument("--kinds", default=KINDS, help="as muster chaos takes them")
     parser.add_argument("--every", type=float, default=1.6, help="seconds between events, mean")
     parser.add_argument("--hold", type=float, default=4, help="seconds a hook lasts at most")
-    parser.add_argument("--step-ms", type=int, default=20)
+    parser.add_argument("--step-ms", type=int, default=30, help="pause per step")
     parser.add_argument("--busy-loops", type=int, default=0)
     parser.add_argument("--hang", type=float, default=5, help="seconds without a new step")
     parser.add_argument("--goodput-min", type=float, default=0.8)
