@@ -61,14 +61,15 @@ class Audit:
             life[4] = now
 
     def growth(self):
-        """role -> (how many lived long enough, most growth of descriptors, threads, MiB). The least
-        of a few looks each, since what a change of world opens is closed after it."""
+        """role -> (how many lived long enough, most growth of descriptors, threads, MiB), from the
+        most of a few looks to the least of a few: an agent has some of each per worker, and what a
+        change of world opens is closed after it."""
         found = {}
         for role, first, youth, last, seen in self._lives.values():
             if seen - first < AGE_S or len(youth) < LOOKS:
                 continue
-            grown = [min(x[i] for x in last) - min(x[i] for x in youth) for i in range(3)]
-            count, *most = found.get(role, (0, 0, 0, 0.0))
+            grown = [min(x[i] for x in last) - max(x[i] for x in youth) for i in range(3)]
+            count, *most = found.get(role, (0, -999, -999, -999.0))
             found[role] = (count + 1, *map(max, most, grown))
         return found
 

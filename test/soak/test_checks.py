@@ -166,6 +166,7 @@ class Audits(unittest.TestCase):
         looks._lives = {
             1: ["driver", 0, youth, [(10 + audit.DESCRIPTORS_MAX + 1, 3, 50.0)] * 4, 100],
             2: ["agent", 0, youth, [(90, 30, 500.0)] * 3 + [(10, 3, 50.0)], 100],
+            4: ["agent", 0, youth[1:] + [(30, 9, 90.0)], [(30, 9, 90.0)] * 4, 100],
             3: ["worker", 0, youth, [(90, 30, 500.0)] * 4, audit.AGE_S - 1]}
         self.assertEqual(len(looks.leaks()), 1)
         self.assertIn("driver", looks.leaks()[0])
