@@ -19,6 +19,9 @@ constexpr Duration kLookEvery = std::chrono::seconds(2);
 // Without a record that tells of the driver: a job may be without a process here for a while, as
 // when its agent was killed and the host sits out its back-off.
 constexpr Duration kGoneAfter = std::chrono::seconds(60);
+// A worker that can open nothing holds up each change of world, as it would in earnest; one that
+// lasts is told by the formation's deadline, and not what is asked here.
+constexpr Duration kExhaustedMax = std::chrono::seconds(1);
 // A number that every shell can compute with.
 constexpr uint64_t kHookDraws = 1'000'000;
 // A draw waits so long for a hook that is about to say which host it takes.
@@ -141,7 +144,7 @@ void Chaos::BeginOnProcess(ChaosEvent event) {
   if (kind == "pause") {
     HoldThenEnd(place, Part(draw_.share, options_.pause_max));
   } else if (kind == "descriptors") {
-    HoldThenEnd(place, Part(draw_.share, options_.hold_max));
+    HoldThenEnd(place, Part(draw_.share, std::min(options_.hold_max, kExhaustedMax)));
   } else {
     if (kind == "stop") {
       stopped_[place->event.victim->pid] = std::move(place->pidfd);

@@ -249,7 +249,7 @@ constexpr Flag kChaosFlags[] = {
     {"--pause-max", "SECONDS", "MUSTER_CHAOS_PAUSE_MAX", "0.2", kHappen,
      "The longest time from SIGSTOP to SIGCONT of a pause."},
     {"--hold", "SECONDS", "MUSTER_CHAOS_HOLD", "3", kHappen,
-     "The longest time for which a hook holds, and an exhausted table of descriptors lasts."},
+     "The longest time for which a hook holds; descriptors are exhausted for a second at most."},
     {"--keep", "N", "MUSTER_CHAOS_KEEP", "1", kHappen,
      "So many workers that are older than 3 s are always left alone, so that the state lives."},
     {"--hook-dir", "FOLDER", "MUSTER_CHAOS_HOOK_DIR", "", kHappen,

@@ -17,6 +17,7 @@ KILLED = {"killed", "gone"}
 # The agent is gone, with all that ran under it: which of the two is heard of first is chance.
 HOST_GONE = {"agent lost", "agent silent", "unanswered", "killed", "gone", "unformed"}
 CUT = {"agent lost", "agent silent", "unanswered", "unformed", "expelled"}
+EXHAUSTED = {"killed", "exited", "unformed", "gone"}
 LEFT = {"drained", "done", "spare"}
 LINK_HOOKS = ("cut", "hole", "deaf", "slow")
 SILENT_HOOKS = ("cut", "hole", "deaf")
@@ -79,11 +80,14 @@ class Event:
             return victim.worker == self.worker and victim.fate in {"frozen", "unformed"}
         if victim.host != self.host or victim.at > self.end + AFTERMATH_S:
             return False
+        if self.kind == "descriptors" and self.worker is not None:
+            # It needs new ones for a new world. Shown in the table, not hidden.
+            return victim.worker == self.worker and victim.fate in EXHAUSTED
         if self.kind in ("agent", "reaper"):
             return victim.fate in HOST_GONE
         if self.kind == "descriptors":
             # An agent that can open nothing can start nobody.
-            return self.worker is None and victim.fate == "not started"
+            return victim.fate == "not started"
         if self.kind in SILENT_HOOKS:
             # Whoever comes back after its lease finds itself killed by its own agent.
             return victim.fate in CUT | KILLED
@@ -104,6 +108,12 @@ def judge(event, others, victims):
         alone = [v for v in found if not any(other.may_explain(v) for other in others)]
         return f"a victim of a short cut: {alone[0]}" if alone else None
     return None
+
+
+def ended_by_exhaustion(events, records):
+    """How many workers an exhausted table of descriptors has ended."""
+    victims = read_victims(records)
+    return sum(any(e.may_explain(v) for v in victims) for e in events if e.kind == "descriptors")
 
 
 def check(chaos, records):

@@ -144,6 +144,7 @@ class Soak:
             self.failures.append(f"{len(unexplained)} workers were lost and nobody had done it, "
                                  f"the first is {unexplained[0]}")
         report = self.figures(events, gaps, right)
+        report["exhausted"] = incident_check.ended_by_exhaustion(events, records)
         if report["goodput"] < self.settings.goodput_min:
             self.failures.append(f"the goodput is {report['goodput']:.1%}")
         self.show(report, events, gaps, wrong, unexplained)
@@ -187,6 +188,7 @@ class Soak:
 {'states compared bit by bit, wrong':36} {report['states_compared']}, {report['states_wrong']}
 {'record right about victim and kind':36} {report['record_right']:.2%}
 {'lost though nobody had done it':36} {len(unexplained)}
+{'ended by exhausted descriptors':36} {report['exhausted']}
 {'steps, undisturbed step':36} {report['steps']}, {report['undisturbed_step_s'] * 1000:.1f} ms """
               f"""(of {report['undisturbed_steps']})
 {'goodput':36} {report['goodput']:.1%}""")

@@ -75,6 +75,16 @@ class Incidents(unittest.TestCase):
             self.assertEqual(check([event], []), (0, 0))
             self.assertEqual(check([event], [loss(11, fate="unformed")]), (0, 1), kind)
 
+    def test_a_worker_that_exhausted_descriptors_have_ended_is_counted(self):
+        event = chaos_event("descriptors", 10, worker="7", host="nodea", lasted=1)
+        self.assertEqual(check([event], [loss(10.5)]), (0, 0))
+        self.assertEqual(check([event], [loss(10.5, worker=8)]), (0, 1))
+        self.assertEqual(check([event], [loss(10.5, fate="frozen")]), (0, 1))
+        job = {"record": "job", "started_ms": STARTED_S * 1000}
+        events = [incident_check.Event(event)]
+        self.assertEqual(incident_check.ended_by_exhaustion(events, [job, loss(10.5)]), 1)
+        self.assertEqual(incident_check.ended_by_exhaustion(events, [job]), 0)
+
     def test_drained_workers_are_no_losses(self):
         leave = chaos_event("leave", 10, host="nodea", lasted=4)
         self.assertEqual(check([leave], [loss(12, fate="drained")]), (0, 0))
