@@ -1,5 +1,5 @@
-// The one binary: `muster run`, `muster agent`, `muster why`, and, under the name horovodrun,
-// `run`.
+// The one binary: `muster run`, `muster agent`, `muster why`, `muster chaos`, and, under the name
+// horovodrun, `run`.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 #include "common/process.h"
 #include "common/secret.h"
 #include "launcher/agent/agent_main.h"
+#include "launcher/chaos/run_chaos.h"
 #include "launcher/cli/options.h"
 #include "launcher/driver/driver.h"
 #include "launcher/driver/job_signals.h"
@@ -38,6 +39,10 @@ int Start(const AgentCommand& command) {
 
 int Start(const WhyCommand& command) {
   return RunWhy(command);
+}
+
+int Start(const ChaosOptions& options) {
+  return RunChaos(options);
 }
 
 int Start(const RunOptions& options) {

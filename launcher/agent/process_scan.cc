@@ -15,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "common/process.h"
 #include "common/unique_fd.h"
@@ -27,8 +28,36 @@ constexpr size_t kEnvironmentBytesMax = 8 << 20;
 constexpr size_t kStatBytesMax = 4096;
 constexpr long kLookAgainNanoseconds = 5'000'000;
 
+// A descriptor that is kept in hand and given up for one look. Without it an agent that can open
+// nothing more would see nobody stopped and nothing left, however many are.
+class SpareDescriptor {
+ public:
+  SpareDescriptor() { Refill(); }
+
+  UniqueFd Open(const char* path, int flags) {
+    UniqueFd fd(::open(path, flags | O_CLOEXEC));
+    if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
+      spare_.Reset();
+      fd.Reset(::open(path, flags | O_CLOEXEC));
+    }
+    return fd;
+  }
+  /// To be called when what was opened is closed again. Moves to the lowest free number: one above
+  /// a limit that was lowered meanwhile would be of no use.
+  void Refill() {
+    UniqueFd lowest(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!spare_.valid() || (lowest.valid() && lowest.get() < spare_.get())) {
+      spare_ = std::move(lowest);
+    }
+  }
+
+ private:
+  UniqueFd spare_;
+};
+
 std::string ReadFile(const std::string& path, size_t size_max) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  thread_local SpareDescriptor spare;
+  UniqueFd fd = spare.Open(path.c_str(), O_RDONLY);
   std::string text;
   std::array<char, 4096> buffer;
   while (fd.valid() && text.size() < size_max) {
@@ -38,6 +67,8 @@ std::string ReadFile(const std::string& path, size_t size_max) {
     }
     text.append(buffer.data(), static_cast<size_t>(got));
   }
+  fd.Reset();
+  spare.Refill();
   return text;
 }
 
@@ -116,10 +147,13 @@ void WaitForChange() {
 
 std::vector<ProcessEntry> ListProcesses() {
   std::vector<ProcessEntry> entries;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
+  thread_local SpareDescriptor spare;
+  UniqueFd fd = spare.Open("/proc", O_RDONLY | O_DIRECTORY);
+  std::unique_ptr<DIR, int (*)(DIR*)> folder(::fdopendir(fd.get()), ::closedir);
   if (folder == nullptr) {
     return entries;
   }
+  fd.Release();                                           // The folder's now.
   while (const dirent* name = ::readdir(folder.get())) {  // NOLINT(concurrency-mt-unsafe)
     if (name->d_name[0] < '1' || name->d_name[0] > '9') {
       continue;
@@ -131,6 +165,8 @@ std::vector<ProcessEntry> ListProcesses() {
       entries.push_back(entry);
     }
   }
+  folder.reset();
+  spare.Refill();
   return entries;
 }
 

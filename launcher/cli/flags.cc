@@ -19,6 +19,8 @@ constexpr std::string_view kInert =
 constexpr std::string_view kRefused = "Refused";
 constexpr std::string_view kAgentJoin = "Dialling in";
 constexpr std::string_view kTell = "Telling";
+constexpr std::string_view kHappen = "What happens, and when";
+constexpr std::string_view kChaosReport = "What is told";
 
 // clang-format off
 constexpr Flag kFlags[] = {
@@ -233,6 +235,32 @@ constexpr Flag kWhyFlags[] = {
      "Where the records of jobs lie; $XDG_STATE_HOME counts if it is set."},
     {"-h --help", "", "", "", kTell, "Print this text and exit."},
 };
+
+constexpr Flag kChaosFlags[] = {
+    {"--kinds", "KINDS", "MUSTER_CHAOS_KINDS", "all", kHappen,
+     "What may happen, separated by commas, each with a weight: kill:6,pause:4,cut."},
+    {"--every", "SECONDS", "MUSTER_CHAOS_EVERY", "5", kHappen,
+     "Mean time between two events; they come at random (exponential, cut off at four times "
+     "that)."},
+    {"--minutes", "N", "", "until the job ends", kHappen, "For how long."},
+    {"--count", "N", "", "no limit", kHappen, "So many events at the most."},
+    {"--seed", "N", "MUSTER_CHAOS_SEED", "random, and printed", kHappen,
+     "The same seed draws the same kinds, times and choices."},
+    {"--pause-max", "SECONDS", "MUSTER_CHAOS_PAUSE_MAX", "0.2", kHappen,
+     "The longest time from SIGSTOP to SIGCONT of a pause."},
+    {"--hold", "SECONDS", "MUSTER_CHAOS_HOLD", "3", kHappen,
+     "The longest time for which a hook holds; descriptors are exhausted for a second at most."},
+    {"--keep", "N", "MUSTER_CHAOS_KEEP", "1", kHappen,
+     "So many workers that are older than 3 s are always left alone, so that the state lives."},
+    {"--hook-dir", "FOLDER", "MUSTER_CHAOS_HOOK_DIR", "", kHappen,
+     "Each program in it is a kind of its own, called with begin and, after a while, with end."},
+    {"--dry-run", "", "", "off", kHappen, "Say what would happen, and do nothing."},
+    {"--log", "FILE", "MUSTER_CHAOS_LOG", "", kChaosReport,
+     "Append a JSON line per event."},
+    {"--incident-dir", "FOLDER", "MUSTER_INCIDENT_DIR", "~/.local/state/muster/jobs", kChaosReport,
+     "Where the records of jobs lie: by the job's own it is known that the driver has ended."},
+    {"-h --help", "", "", "", kChaosReport, "Print this text and exit."},
+};
 // clang-format on
 
 }  // namespace
@@ -275,6 +303,24 @@ const FlagTable& WhyFlags() {
       "its folder; without either it is the job that was started last.",
       "Usage: muster why [flags] [JOB|PATH]\n",
       "Exit codes: 0 told; 1 there is nothing to tell; 2 usage."};
+  return kTable;
+}
+
+const FlagTable& ChaosFlags() {
+  static constexpr FlagTable kTable{
+      kChaosFlags,
+      "Disturbs a job of yours at random, to see whether it goes on. It acts on what runs of it "
+      "on\n"
+      "this machine, and on nothing else. JOB is the id of a job or its beginning; without it, "
+      "the\n"
+      "only one that runs here.\n\n"
+      "Kinds: kill (SIGKILL to a worker), stop (SIGSTOP to one, for good: the job has to notice), "
+      "pause\n(SIGSTOP, and SIGCONT before --pause-max: nothing may come of it), agent, reaper "
+      "(SIGKILL to one of\nthe two processes that serve a host), descriptors (a worker or an agent "
+      "cannot open any more files\nfor a while), and the hooks.",
+      "Usage: muster chaos [flags] [JOB]\n",
+      "SIGINT and SIGTERM undo what is under way, then end it.\n\n"
+      "Exit codes: 0 done; 1 no such job, or a hook or an event failed; 2 usage."};
   return kTable;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// The tables of all flags of `muster run`, `muster agent` and `muster why`: one row per flag, from
-// which the rewriting of argv, the parser, --help and (checked by a test) docs/flags.md follow.
-// Data only.
+// The tables of all flags of `muster run`, `muster agent`, `muster why` and `muster chaos`: one row
+// per flag, from which the rewriting of argv, the parser, --help and (checked by a test)
+// docs/flags.md follow. Data only.
 
 #include <span>
 #include <string_view>
@@ -41,6 +41,7 @@ struct FlagTable {
 const FlagTable& RunFlags();
 const FlagTable& AgentFlags();
 const FlagTable& WhyFlags();
+const FlagTable& ChaosFlags();
 /// Those of `muster run`.
 std::span<const Flag> AllFlags();
 

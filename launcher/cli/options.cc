@@ -8,6 +8,7 @@
 #include "discovery/host_list.h"
 #include "launcher/cli/agent_command.h"
 #include "launcher/cli/argv_rewrite.h"
+#include "launcher/cli/chaos_command.h"
 #include "launcher/cli/collective_flags.h"
 #include "launcher/cli/flag_values.h"
 #include "launcher/cli/network_flags.h"
@@ -434,8 +435,11 @@ Parsed ParseCommandLine(const std::vector<std::string>& argv,
   if (command == "why") {
     return ParseWhy({words.begin() + 1, words.end()}, environment);
   }
+  if (command == "chaos") {
+    return ParseChaos({words.begin() + 1, words.end()}, environment);
+  }
   if (command.empty()) {
-    return UsageError("say what to do: muster run, muster agent, or muster why");
+    return UsageError("say what to do: muster run, muster agent, muster why, or muster chaos");
   }
   const Flag* flag = FindFlag(command);
   const std::string_view name = flag == nullptr ? "" : LongName(*flag);

@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "discovery/host_source.h"
+#include "launcher/cli/chaos_options.h"
 #include "launcher/cli/join_options.h"
 #include "launcher/cli/network_options.h"
 #include "launcher/cli/remote_shell_options.h"
@@ -89,7 +90,7 @@ struct PrintAndExit {
   int code = 0;
 };
 
-using Parsed = std::variant<RunOptions, AgentCommand, WhyCommand, PrintAndExit>;
+using Parsed = std::variant<RunOptions, AgentCommand, WhyCommand, ChaosOptions, PrintAndExit>;
 
 /// argv as main got it: with the basename `horovodrun` in argv[0] it is `muster run`.
 /// `environment` is a list of "NAME=value", as CurrentEnvironment() gives it.

@@ -177,8 +177,9 @@ class Network:
     """`hosts` have an sshd each; `clients`, such as the one of the driver, have none."""
 
     def __init__(self, hosts=("nodea", "nodeb", "nodec"), clients=("driver",), ipv4=True,
-                 ipv6=False, interfaces=None):
-        """`interfaces`: host -> name of its link, where that is not eth0."""
+                 ipv6=False, interfaces=None, variables=None):
+        """`interfaces`: host -> name of its link, where that is not eth0. `variables`: what sshd
+        adds to the environment of all that it starts."""
         self.hosts = list(hosts)
         self.clients = list(clients)
         self.ipv4 = ipv4
@@ -186,6 +187,7 @@ class Network:
         self.interfaces = interfaces or {}
         # In the environment of all that sshd starts; never in sshd's own.
         self.token = secrets.token_hex(8)
+        self.variables = {harness.TOKEN_NAME: self.token, **(variables or {})}
         self.prefix = _name_prefix() + secrets.token_hex(3) + "-"
         self.folder = None
         self._sshds = {}
@@ -463,7 +465,7 @@ class Network:
                 "UsePAM no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
                 "PermitRootLogin prohibit-password", "UseDNS no", "PrintMotd no",
                 "MaxStartups 100", f"PidFile {self._path('sshd-pid', host)}",
-                f"SetEnv {harness.TOKEN_NAME}={self.token}"]) + "\n")
+                "SetEnv " + " ".join(f"{k}={v}" for k, v in self.variables.items())]) + "\n")
 
     def _wait_for_sshd(self, host, process):
         """By its pid file, which it writes once it listens."""

@@ -1,6 +1,7 @@
 #include "launcher/agent/process_scan.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 
 #include "common/process.h"
 #include "common/secret.h"
+#include "common/unique_fd.h"
 #include "common/worker_page.h"
 
 namespace muster::launcher {
@@ -53,6 +55,29 @@ TEST_CASE("process scan finds descendants and nothing else") {
   CHECK(Holds(DescendantsOf(::getpid(), all), child.pid()));
   CHECK_FALSE(Holds(DescendantsOf(::getpid(), all), ::getpid()));
   CHECK_FALSE(Holds(DescendantsOf(child.pid(), all), child.pid()));
+}
+
+TEST_CASE("process scan still sees who is there when its descriptors are exhausted") {
+  const Sleeper child({});
+  REQUIRE(ThreadStates(child.pid(), {child.pid()}).size() == 1);
+  REQUIRE(Holds(ListProcesses(), child.pid()));
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const UniqueFd lowest_free(::dup(STDIN_FILENO));
+  const rlimit exhausted{static_cast<rlim_t>(lowest_free.get()), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &exhausted) == 0);
+  // More than once: each look has to give the descriptor back.
+  std::string states;
+  bool seen = true;
+  for (int i = 0; i < 3; ++i) {
+    states += ThreadStates(child.pid(), {child.pid()});
+    seen &= Holds(ListProcesses(), child.pid());
+  }
+  const int refused = ::dup(STDIN_FILENO);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(refused == -1);
+  CHECK(states.size() == 3);
+  CHECK(seen);
 }
 
 TEST_CASE("process scan tells the states of threads, as far as they can be seen") {

@@ -17,7 +17,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-const FlagTable* const kTables[] = {&RunFlags(), &AgentFlags(), &WhyFlags()};
+const FlagTable* const kTables[] = {&RunFlags(), &AgentFlags(), &WhyFlags(), &ChaosFlags()};
 
 TEST_CASE("flags have spellings of their own, and a long one for the parser") {
   const FlagTable& table = *GENERATE(from_range(std::begin(kTables), std::end(kTables)));
@@ -128,9 +128,12 @@ std::string DocsOf(const FlagTable& table) {
   REQUIRE(agent != std::string::npos);
   const size_t why = page.find("\n## Flags of muster why");
   REQUIRE(why != std::string::npos);
+  const size_t chaos = page.find("\n## Flags of muster chaos");
+  REQUIRE(chaos != std::string::npos);
   return &table == &RunFlags()     ? page.substr(0, agent)
          : &table == &AgentFlags() ? page.substr(agent, why - agent)
-                                   : page.substr(why);
+         : &table == &WhyFlags()   ? page.substr(why, chaos - why)
+                                   : page.substr(chaos);
 }
 
 TEST_CASE("flags stand in docs/flags.md with spelling, use, default and variables") {

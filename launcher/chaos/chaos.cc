@@ -1,0 +1,330 @@
+#include "launcher/chaos/chaos.h"
+
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "launcher/incident/record_store.h"
+
+namespace muster::launcher {
+namespace {
+
+using Outcome = ChaosEvent::Outcome;
+
+constexpr Duration kLookEvery = std::chrono::seconds(2);
+// Without a record that tells of the driver: a job may be without a process here for a while, as
+// when its agent was killed and the host sits out its back-off.
+constexpr Duration kGoneAfter = std::chrono::seconds(60);
+// A worker that can open nothing holds up each change of world, as it would in earnest; one that
+// lasts is told by the formation's deadline, and not what is asked here.
+constexpr Duration kExhaustedMax = std::chrono::seconds(1);
+// A number that every shell can compute with.
+constexpr uint64_t kHookDraws = 1'000'000;
+// A draw waits so long for a hook that is about to say which host it takes.
+constexpr Duration kHookBegins = std::chrono::milliseconds(10);
+
+sigset_t EndSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+int64_t MillisecondsSince1970() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Duration Part(double share, Duration whole) {
+  return Duration(static_cast<int64_t>(share * static_cast<double>(whole.count())));
+}
+
+}  // namespace
+
+Chaos::Chaos(ChaosOptions options, uint64_t seed)
+    : options_(std::move(options)), schedule_(seed, options_.every) {
+  const sigset_t set = EndSignals();
+  signals_.Reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Chaos::~Chaos() {
+  loop_.Unwatch(signals_.get());
+}
+
+int Chaos::Run() {
+  began_ = loop_.Now();
+  present_ = began_;
+  loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) {
+    signalfd_siginfo info{};
+    [[maybe_unused]] const ssize_t size = ::read(signals_.get(), &info, sizeof info);
+    StopEvents("a signal came");
+  });
+  ArmNext();
+  Look();
+  loop_.Run();
+  ContinueAll();
+  std::printf("%s\n", report_.Summary(loop_.Now() - began_).c_str());
+  return report_.failed() ? 1 : 0;
+}
+
+void Chaos::ArmNext() {
+  draw_ = schedule_.Next();
+  if (number_ >= options_.count || draw_.at > options_.length) {
+    const Instant over = began_ + std::min(draw_.at, options_.length);
+    next_ = loop_.After(number_ >= options_.count ? Duration::zero() : over - loop_.Now(),
+                        [this] { StopEvents("that was all"); });
+    return;
+  }
+  next_ = loop_.After(std::max(began_ + draw_.at - loop_.Now(), Duration::zero()),
+                      [this] { OnDraw(); });
+}
+
+void Chaos::OnDraw() {
+  if (std::any_of(underway_.begin(), underway_.end(), [](const Underway& underway) {
+        return underway.hook_begins;
+      })) {
+    next_ = loop_.After(kHookBegins, [this] { OnDraw(); });
+    return;
+  }
+  const int kind = PickKind(options_.kinds, draw_.kind, !HookIsUnderWay());
+  if (kind >= 0) {
+    Begin(options_.kinds[static_cast<size_t>(kind)]);
+  }
+  ArmNext();
+}
+
+void Chaos::Begin(const ChaosKind& kind) {
+  ChaosEvent event;
+  event.number = ++number_;
+  event.kind = kind.name;
+  if (IsBuiltInChaos(kind.name)) {
+    BeginOnProcess(std::move(event));
+  } else {
+    BeginHook(std::move(event));
+  }
+}
+
+void Chaos::BeginOnProcess(ChaosEvent event) {
+  bool present = false;
+  event.victim = PickVictim(event.kind, ScanJob(options_.job, present), Rules(), draw_.victim);
+  event.begin = loop_.Now();
+  event.begin_ms = MillisecondsSince1970();
+  if (!event.victim) {
+    event.outcome = Outcome::kSkipped;
+    event.note = "nobody is there whom it may meet";
+    return Tell(event);
+  }
+  event.host = event.victim->host;
+  if (options_.dry_run) {
+    return Tell(event);
+  }
+  Underway underway;
+  underway.pidfd = OpenVictim(*event.victim);
+  if (!underway.pidfd.valid()) {
+    event.outcome = Outcome::kSkipped;
+    event.note = "it has ended by itself";
+    return Tell(event);
+  }
+  underway.event = std::move(event);
+  underway_.push_back(std::move(underway));
+  const Place place = std::prev(underway_.end());
+  const Status acted = Act(*place);
+  if (!acted.ok()) {
+    place->event.outcome = HasEnded(place->pidfd) ? Outcome::kSkipped : Outcome::kFailed;
+    place->event.note = acted.message();
+    return Finish(place);
+  }
+  const std::string& kind = place->event.kind;
+  if (kind == "pause") {
+    HoldThenEnd(place, Part(draw_.share, options_.pause_max));
+  } else if (kind == "descriptors") {
+    HoldThenEnd(place, Part(draw_.share, std::min(options_.hold_max, kExhaustedMax)));
+  } else {
+    if (kind == "stop") {
+      stopped_[place->event.victim->pid] = std::move(place->pidfd);
+    }
+    Finish(place);
+  }
+}
+
+Status Chaos::Act(Underway& underway) {
+  const std::string& kind = underway.event.kind;
+  if (kind == "descriptors") {
+    const Result<rlimit> before =
+        ExhaustDescriptors(*underway.event.victim, underway.pidfd, underway.lowered);
+    if (before.ok()) {
+      underway.before = before.value();
+    }
+    return before.ok() ? Status::Ok() : before.status();
+  }
+  return SendSignal(underway.pidfd, kind == "pause" || kind == "stop" ? SIGSTOP : SIGKILL);
+}
+
+void Chaos::BeginHook(ChaosEvent event) {
+  event.begin = loop_.Now();
+  event.begin_ms = MillisecondsSince1970();
+  if (options_.dry_run) {
+    return Tell(event);
+  }
+  underway_.emplace_back();
+  const Place place = std::prev(underway_.end());
+  place->event = std::move(event);
+  place->hold = Part(draw_.share, options_.hold_max);
+  place->environment = HookEnvironment(*place);
+  place->hook_begins = true;
+  place->hook = std::make_unique<Hook>(
+      loop_,
+      options_.hook_directory + "/" + place->event.kind,
+      "begin",
+      place->environment,
+      [this, place](const HookAnswer& answer) { OnHookBegun(place, answer); });
+}
+
+void Chaos::OnHookBegun(Place place, const HookAnswer& answer) {
+  place->hook_begins = false;
+  place->event.host = answer.host;
+  place->event.note = answer.note;
+  if (!answer.error.empty()) {
+    place->event.outcome = Outcome::kFailed;
+    place->event.note = "begin: " + answer.error;
+  }
+  // What has failed half-way is to be undone as well.
+  HoldThenEnd(place, stopping_ || !answer.error.empty() ? Duration::zero() : place->hold);
+}
+
+void Chaos::HoldThenEnd(Place place, Duration hold) {
+  place->ends = loop_.After(hold, [this, place] {
+    place->ends = {};
+    End(place);
+  });
+}
+
+void Chaos::End(Place place) {
+  const std::string& kind = place->event.kind;
+  if (IsBuiltInChaos(kind)) {
+    if (kind == "descriptors") {
+      RestoreDescriptors(*place->event.victim, place->pidfd, place->before, place->lowered);
+    } else if (!HasEnded(place->pidfd)) {
+      // It may end in this moment: that is no failure.
+      const Status ignored = SendSignal(place->pidfd, SIGCONT);
+      static_cast<void>(ignored);
+    }
+    place->event.end = loop_.Now();
+    return Finish(place);
+  }
+  place->hook = std::make_unique<Hook>(loop_,
+                                       options_.hook_directory + "/" + kind,
+                                       "end",
+                                       place->environment,
+                                       [this, place](const HookAnswer& answer) {
+                                         if (!answer.error.empty()) {
+                                           place->event.outcome = Outcome::kFailed;
+                                           place->event.note = "end: " + answer.error;
+                                         }
+                                         place->event.end = loop_.Now();
+                                         Finish(place);
+                                       });
+}
+
+void Chaos::Finish(Place place) {
+  Tell(place->event);
+  underway_.erase(place);
+  StopIfNothingIsLeft();
+}
+
+void Chaos::Tell(const ChaosEvent& event) {
+  report_.Tell(event, began_, options_.dry_run);
+}
+
+VictimRules Chaos::Rules() const {
+  VictimRules rules;
+  rules.kept = options_.kept;
+  for (const Underway& underway : underway_) {
+    if (underway.event.victim) {
+      rules.taken.insert(underway.event.victim->pid);
+    } else if (!underway.event.host.empty()) {
+      rules.hosts_taken.insert(underway.event.host);
+    }
+  }
+  for (const auto& [pid, pidfd] : stopped_) {
+    if (!HasEnded(pidfd)) {
+      rules.taken.insert(pid);
+    }
+  }
+  return rules;
+}
+
+bool Chaos::HookIsUnderWay() const {
+  return std::any_of(underway_.begin(), underway_.end(), [](const Underway& underway) {
+    return !IsBuiltInChaos(underway.event.kind);
+  });
+}
+
+std::vector<std::string> Chaos::HookEnvironment(const Underway& underway) const {
+  std::vector<std::string> environment = CurrentEnvironment();
+  environment.push_back("MUSTER_CHAOS_JOB=" + options_.job);
+  environment.push_back("MUSTER_CHAOS_NUMBER=" + std::to_string(underway.event.number));
+  environment.push_back("MUSTER_CHAOS_DRAW=" + std::to_string(draw_.victim % kHookDraws));
+  environment.push_back("MUSTER_CHAOS_HOLD_MS=" + std::to_string(underway.hold.count() / 1000));
+  return environment;
+}
+
+void Chaos::Look() {
+  bool present = false;
+  ScanJob(options_.job, present);
+  std::erase_if(stopped_, [](const auto& entry) { return HasEnded(entry.second); });
+  const Instant now = loop_.Now();
+  present_ = present ? now : present_;
+  if (DriverIsGone() || now - present_ >= kGoneAfter) {
+    return StopEvents("the job has ended");
+  }
+  loop_.After(kLookEvery, [this] {
+    if (!stopping_) {
+      Look();
+    }
+  });
+}
+
+bool Chaos::DriverIsGone() const {
+  const Result<std::string> record = FindRecord(options_.incident_directory, options_.job);
+  return record.ok() && DriverOf(record.value()) == DriverState::kGone;
+}
+
+void Chaos::StopEvents(const std::string& why) {
+  if (stopping_) {
+    return;
+  }
+  stopping_ = true;
+  std::printf("%s\n", ("no more events: " + why).c_str());
+  loop_.Cancel(next_);
+  for (Place place = underway_.begin(); place != underway_.end(); ++place) {
+    if (place->ends.value != 0) {
+      loop_.Cancel(place->ends);
+      HoldThenEnd(place, Duration::zero());
+    }
+  }
+  StopIfNothingIsLeft();
+}
+
+void Chaos::StopIfNothingIsLeft() {
+  if (stopping_ && underway_.empty()) {
+    loop_.Stop();
+  }
+}
+
+void Chaos::ContinueAll() {
+  for (const auto& [pid, pidfd] : stopped_) {
+    if (!HasEnded(pidfd)) {
+      const Status ignored = SendSignal(pidfd, SIGCONT);
+      static_cast<void>(ignored);
+    }
+  }
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,118 @@
+#include "launcher/chaos/hook.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+namespace muster::launcher {
+namespace {
+
+constexpr Duration kHookLimit = std::chrono::seconds(10);
+constexpr size_t kOutputBytesMax = 4096;
+constexpr size_t kNoteBytesMax = 200;
+
+std::string ReadAll(int fd) {
+  std::array<char, kOutputBytesMax> bytes{};
+  const ssize_t size = ::pread(fd, bytes.data(), bytes.size(), 0);
+  return size > 0 ? std::string(bytes.data(), static_cast<size_t>(size)) : "";
+}
+
+std::string ExitText(const ExitStatus& status) {
+  if (status.signal != 0) {
+    return "it was killed by signal " + std::to_string(status.signal);
+  }
+  return status.code == 0 ? "" : "it exited with code " + std::to_string(status.code);
+}
+
+}  // namespace
+
+HookAnswer ReadHookOutput(const std::string& output) {
+  constexpr std::string_view kHost = "host ";
+  HookAnswer answer;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(kHost)) {
+      answer.host = line.substr(kHost.size());
+    } else if (!line.empty()) {
+      answer.note += (answer.note.empty() ? "" : "; ") + line;
+    }
+  }
+  answer.note.resize(std::min(answer.note.size(), kNoteBytesMax));
+  return answer;
+}
+
+Hook::Hook(Loop& loop,
+           const std::string& program,
+           const std::string& word,
+           std::vector<std::string> environment,
+           Callback done)
+    : loop_(loop), output_(::memfd_create("hook", MFD_CLOEXEC)), done_(std::move(done)) {
+  SpawnOptions options;
+  options.argv = {program, word};
+  options.environment = std::move(environment);
+  options.stdout_fd = output_.get();
+  Result<SpawnedProcess> spawned = Spawn(options);
+  if (!spawned.ok()) {
+    limit_ =
+        loop_.After(Duration::zero(), [this, why = spawned.status().message()] { Finish(why); });
+    return;
+  }
+  process_ = std::move(spawned).value();
+  limit_ = loop_.After(kHookLimit, [this] {
+    limit_ = {};
+    ::kill(-process_.pid, SIGKILL);
+  });
+  loop_.Watch(process_.pidfd.get(), EPOLLIN, [this](uint32_t) {
+    const Result<ExitStatus> status = Reap(process_.pid);
+    if (status.ok()) {
+      loop_.Unwatch(process_.pidfd.get());
+      process_ = {};
+      Finish(ExitText(status.value()));
+    }
+  });
+}
+
+Hook::~Hook() {
+  loop_.Cancel(limit_);
+  if (process_.pid > 0) {
+    loop_.Unwatch(process_.pidfd.get());
+    ::kill(-process_.pid, SIGKILL);
+    ::waitpid(process_.pid, nullptr, 0);
+  }
+}
+
+void Hook::Finish(const std::string& error) {
+  loop_.Cancel(limit_);
+  limit_ = {};
+  HookAnswer answer = ReadHookOutput(ReadAll(output_.get()));
+  answer.error = error;
+  // Its owner may destroy it in the callback.
+  const Callback done = std::move(done_);
+  done(answer);
+}
+
+Result<std::vector<std::string>> ListHooks(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->is_regular_file() && ::access(entry->path().c_str(), X_OK) == 0) {
+      names.push_back(entry->path().filename().string());
+    }
+  }
+  if (error) {
+    return Status::Invalid(folder + ": " + error.message());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace muster::launcher

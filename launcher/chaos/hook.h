@@ -1,0 +1,53 @@
+#pragma once
+
+// Hook: one call of a user's program, `PROGRAM begin` or `PROGRAM end`. What it prints is kept: a
+// line `host NAME` says that it holds something about this host, and the rest is a note for the
+// log. It is killed with its group when it takes longer than a hook may. On the loop thread.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/loop.h"
+#include "common/process.h"
+#include "common/status.h"
+
+namespace muster::launcher {
+
+struct HookAnswer {
+  std::string host;   // Empty: none named.
+  std::string note;   // What it printed otherwise, in one line, cut at 200 bytes.
+  std::string error;  // Empty: it exited with 0.
+};
+
+class Hook {
+ public:
+  using Callback = std::function<void(const HookAnswer&)>;
+
+  /// Calls back once, from the loop; not if it is destroyed before, which kills it.
+  Hook(Loop& loop,
+       const std::string& program,
+       const std::string& word,
+       std::vector<std::string> environment,
+       Callback done);
+  ~Hook();
+  Hook(const Hook&) = delete;
+  Hook& operator=(const Hook&) = delete;
+
+ private:
+  void Finish(const std::string& error);
+
+  Loop& loop_;
+  UniqueFd output_;
+  SpawnedProcess process_;
+  Loop::TimerId limit_;
+  Callback done_;
+};
+
+/// What a hook's output says. Pure.
+HookAnswer ReadHookOutput(const std::string& output);
+
+/// The names of the programs in a folder, in order.
+Result<std::vector<std::string>> ListHooks(const std::string& folder);
+
+}  // namespace muster::launcher

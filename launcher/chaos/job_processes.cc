@@ -1,0 +1,274 @@
+#include "launcher/chaos/job_processes.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "common/process.h"
+#include "common/worker_page.h"
+#include "launcher/agent/process_scan.h"
+
+namespace muster::launcher {
+namespace {
+
+// What a process has mapped that has taken its page; the name that the agent gives the memory.
+constexpr std::string_view kPageMapping = "/memfd:muster-page";
+constexpr int64_t kMicroseconds = 1'000'000;
+
+std::string ProcPath(pid_t pid, const char* name) {
+  return "/proc/" + std::to_string(pid) + "/" + name;
+}
+
+std::string ReadProc(pid_t pid, const char* name) {
+  std::ostringstream text;
+  text << std::ifstream(ProcPath(pid, name), std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// -1 if the process is gone.
+int64_t UserOf(pid_t pid) {
+  struct stat info {};
+  return ::stat(ProcPath(pid, "").c_str(), &info) == 0 ? static_cast<int64_t>(info.st_uid) : -1;
+}
+
+bool IsOwn(pid_t pid) {
+  return UserOf(pid) == static_cast<int64_t>(::geteuid());
+}
+
+// Field 22 of /proc/PID/stat; 0 if the process is gone.
+uint64_t StartOf(pid_t pid) {
+  const std::string text = ReadProc(pid, "stat");
+  const size_t end = text.rfind(')');
+  unsigned long long start = 0;
+  if (end == std::string::npos ||
+      std::sscanf(text.c_str() + end + 1,
+                  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+                  "%llu",
+                  &start) != 1) {
+    return 0;
+  }
+  return start;
+}
+
+Duration AgeOf(uint64_t start) {
+  static const int64_t ticks = ::sysconf(_SC_CLK_TCK);
+  const Duration since_boot = BootClock().Now().time_since_epoch();
+  return since_boot - Duration(static_cast<int64_t>(start) * kMicroseconds / ticks);
+}
+
+// `environment` as EnvironmentOf gives it.
+std::string Variable(const std::string& environment, const char* name) {
+  const std::string mark = '\0' + std::string(name) + "=";
+  const size_t begin = environment.find(mark);
+  if (begin == std::string::npos) {
+    return "";
+  }
+  return environment.c_str() + begin + mark.size();
+}
+
+bool HasPage(pid_t pid) {
+  return ReadProc(pid, "maps").find(kPageMapping) != std::string::npos;
+}
+
+// "muster agent", by whatever path.
+bool IsAgent(pid_t pid) {
+  const std::string line = ReadProc(pid, "cmdline");
+  const size_t end = line.find('\0');
+  return end != std::string::npos && std::string_view(line.c_str() + end + 1) == "agent";
+}
+
+JobProcess MakeProcess(JobRole role, pid_t pid, const std::string& environment) {
+  JobProcess process;
+  process.role = role;
+  process.pid = pid;
+  process.start = StartOf(pid);
+  process.host = Variable(environment, kEnvHost);
+  process.age = AgeOf(process.start);
+  if (role == JobRole::kWorker) {
+    process.incarnation = Variable(environment, kEnvIncarnation);
+    process.slot = Variable(environment, kEnvSlot);
+  }
+  return process;
+}
+
+using Parents = std::map<pid_t, pid_t>;
+
+pid_t ParentOf(const Parents& parents, pid_t pid) {
+  const auto found = parents.find(pid);
+  return found == parents.end() ? 0 : found->second;
+}
+
+// The agent proper is the nearest ancestor that is an agent, the reaper its parent.
+void AddAgents(const std::map<pid_t, std::string>& marked,
+               const std::vector<JobProcess>& workers,
+               const Parents& parents,
+               std::vector<JobProcess>& found) {
+  std::set<pid_t> seen;
+  for (const JobProcess& worker : workers) {
+    pid_t agent = ParentOf(parents, worker.pid);
+    while (agent > 1 && !IsAgent(agent)) {
+      agent = ParentOf(parents, agent);
+    }
+    const pid_t reaper = ParentOf(parents, agent);
+    if (agent <= 1 || !seen.insert(agent).second || !IsOwn(agent)) {
+      continue;
+    }
+    found.push_back(MakeProcess(JobRole::kAgent, agent, marked.at(worker.pid)));
+    if (reaper > 1 && IsAgent(reaper) && IsOwn(reaper)) {
+      found.push_back(MakeProcess(JobRole::kReaper, reaper, marked.at(worker.pid)));
+    }
+  }
+}
+
+std::string JoinWords(const std::set<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : ", ") + word;
+  }
+  return text;
+}
+
+std::optional<rlim_t> LowestFreeDescriptor(pid_t pid) {
+  std::set<rlim_t> open;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(ProcPath(pid, "fd"), error), end;
+       !error && entry != end;
+       entry.increment(error)) {
+    open.insert(std::stoul(entry->path().filename().string()));
+  }
+  if (error) {
+    return std::nullopt;
+  }
+  rlim_t lowest = 0;
+  while (open.contains(lowest)) {
+    ++lowest;
+  }
+  return lowest;
+}
+
+}  // namespace
+
+Result<std::string> FindRunningJob(const std::string& beginning) {
+  std::set<std::string> own;
+  std::set<std::string> matches;
+  for (const ProcessEntry& entry : ListProcesses()) {
+    const std::string job = Variable(EnvironmentOf(entry.pid), kEnvJob);
+    if (job.empty()) {
+      continue;
+    }
+    if (!IsOwn(entry.pid)) {
+      if (!beginning.empty() && job.starts_with(beginning)) {
+        return Status::Invalid("job " + job + " belongs to the user with the number " +
+                               std::to_string(UserOf(entry.pid)) + ", not to you");
+      }
+      continue;
+    }
+    own.insert(job);
+    if (job.starts_with(beginning)) {
+      matches.insert(job);
+    }
+  }
+  if (matches.size() == 1) {
+    return *matches.begin();
+  }
+  if (own.empty()) {
+    return Status::Invalid("no job of yours runs on this machine");
+  }
+  const std::string all = JoinWords(own);
+  return Status::Invalid(matches.empty() ? "no job " + beginning + " of yours runs here, but " + all
+                                         : "several jobs of yours run here, say which: " + all);
+}
+
+std::vector<JobProcess> ScanJob(const std::string& job, bool& present) {
+  const std::vector<std::string> mark{std::string(kEnvJob) + "=" + job};
+  std::map<pid_t, std::string> marked;
+  Parents parents;
+  for (const ProcessEntry& entry : ListProcesses()) {
+    parents[entry.pid] = entry.parent;
+    std::string environment = EnvironmentOf(entry.pid);
+    if (Holds(environment, mark) && IsOwn(entry.pid)) {
+      marked.emplace(entry.pid, std::move(environment));
+    }
+  }
+  present = !marked.empty();
+  std::vector<JobProcess> workers;
+  for (const auto& [pid, environment] : marked) {
+    // A forked child has the page too; the worker is the one whose parent has not.
+    const pid_t parent = ParentOf(parents, pid);
+    const bool parent_has_page = marked.contains(parent) && HasPage(parent);
+    if (!Variable(environment, kEnvIncarnation).empty() && !parent_has_page && HasPage(pid)) {
+      workers.push_back(MakeProcess(JobRole::kWorker, pid, environment));
+    }
+  }
+  std::vector<JobProcess> found = workers;
+  AddAgents(marked, workers, parents, found);
+  return found;
+}
+
+UniqueFd OpenVictim(const JobProcess& process) {
+  UniqueFd pidfd = OpenPidfd(process.pid);
+  // Opened first: what has the same start now is the process that the pidfd stands for.
+  if (process.start == 0 || StartOf(process.pid) != process.start) {
+    pidfd.Reset();
+  }
+  return pidfd;
+}
+
+Status SendSignal(const UniqueFd& pidfd, int signal) {
+  if (::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) != 0) {
+    return Status::Failed(std::string("the signal could not be sent: ") + strerror(errno));
+  }
+  return Status::Ok();
+}
+
+bool HasEnded(const UniqueFd& pidfd) {
+  pollfd wait{pidfd.get(), POLLIN, 0};
+  return !pidfd.valid() || ::poll(&wait, 1, 0) != 0;
+}
+
+Result<rlimit> ExhaustDescriptors(const JobProcess& process,
+                                  const UniqueFd& pidfd,
+                                  rlimit& lowered) {
+  rlimit before{};
+  const std::optional<rlim_t> lowest = LowestFreeDescriptor(process.pid);
+  if (!lowest || ::prlimit(process.pid, RLIMIT_NOFILE, nullptr, &before) != 0) {
+    return Status::Failed("its descriptors cannot be seen");
+  }
+  lowered = {std::min(*lowest, before.rlim_max), before.rlim_max};
+  // There is no prlimit by pidfd. A pid is not used again before its process is reaped, and what
+  // has not ended has not been reaped.
+  if (HasEnded(pidfd)) {
+    return Status::Failed("it has ended");
+  }
+  if (::prlimit(process.pid, RLIMIT_NOFILE, &lowered, nullptr) != 0) {
+    return Status::Failed(std::string("its limit cannot be set: ") + strerror(errno));
+  }
+  return before;
+}
+
+void RestoreDescriptors(const JobProcess& process,
+                        const UniqueFd& pidfd,
+                        const rlimit& before,
+                        const rlimit& lowered) {
+  rlimit now{};
+  if (HasEnded(pidfd) || ::prlimit(process.pid, RLIMIT_NOFILE, nullptr, &now) != 0 ||
+      now.rlim_cur != lowered.rlim_cur) {
+    return;
+  }
+  rlimit back{before.rlim_cur, now.rlim_max};
+  ::prlimit(process.pid, RLIMIT_NOFILE, &back, nullptr);
+}
+
+}  // namespace muster::launcher

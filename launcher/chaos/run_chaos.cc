@@ -1,0 +1,95 @@
+#include "launcher/chaos/run_chaos.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <random>
+#include <utility>
+
+#include "launcher/chaos/chaos.h"
+
+namespace muster::launcher {
+namespace {
+
+constexpr int kUsageError = 2;
+
+int Fail(int code, const std::string& message) {
+  std::fprintf(stderr, "muster: %s\n", message.c_str());
+  return code;
+}
+
+// A pause is to end in time although the machine is busy. Where that is not allowed it is as it is.
+void PutFirst() {
+  constexpr int kNice = -10;
+  ::setpriority(PRIO_PROCESS, 0, kNice);
+}
+
+void BlockSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  // A reader of the output that goes away must not leave a stopped process behind.
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
+Result<std::vector<ChaosKind>> KindsToRun(const std::vector<ChaosKind>& asked,
+                                          const std::vector<std::string>& hooks) {
+  for (const std::string& hook : hooks) {
+    if (IsBuiltInChaos(hook)) {
+      return Status::Invalid("a hook cannot be called " + hook + ": that is a kind already");
+    }
+  }
+  if (asked.empty()) {
+    std::vector<ChaosKind> all = BuiltInChaos();
+    for (const std::string& hook : hooks) {
+      all.push_back({hook, 1});
+    }
+    return all;
+  }
+  for (const ChaosKind& kind : asked) {
+    if (!IsBuiltInChaos(kind.name) &&
+        std::find(hooks.begin(), hooks.end(), kind.name) == hooks.end()) {
+      return Status::Invalid(kind.name + " is neither a built-in kind nor a program in --hook-dir");
+    }
+  }
+  return asked;
+}
+
+int RunChaos(ChaosOptions options) {
+  BlockSignals();
+  PutFirst();
+  std::vector<std::string> hooks;
+  if (!options.hook_directory.empty()) {
+    Result<std::vector<std::string>> listed = ListHooks(options.hook_directory);
+    if (!listed.ok()) {
+      return Fail(kUsageError, listed.status().message());
+    }
+    hooks = std::move(listed).value();
+  }
+  Result<std::vector<ChaosKind>> kinds = KindsToRun(options.kinds, hooks);
+  if (!kinds.ok()) {
+    return Fail(kUsageError, kinds.status().message());
+  }
+  options.kinds = std::move(kinds).value();
+  const Result<std::string> job = FindRunningJob(options.job);
+  if (!job.ok()) {
+    return Fail(1, job.status().message());
+  }
+  options.job = job.value();
+  const uint64_t seed = options.seed ? *options.seed : std::random_device()();
+  Chaos chaos(options, seed);
+  if (const Status opened = chaos.OpenLog(); !opened.ok()) {
+    return Fail(kUsageError, opened.message());
+  }
+  std::printf("job %s, seed %llu\n", options.job.c_str(), static_cast<unsigned long long>(seed));
+  std::fflush(stdout);
+  return chaos.Run();
+}
+
+}  // namespace muster::launcher

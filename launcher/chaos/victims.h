@@ -1,0 +1,48 @@
+#pragma once
+
+// Whom an event of chaos meets. Pure: who is there is an argument.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace muster::launcher {
+
+enum class JobRole : unsigned char { kWorker, kAgent, kReaper };
+
+/// A process of the job on this machine.
+struct JobProcess {
+  JobRole role = JobRole::kWorker;
+  pid_t pid = 0;
+  uint64_t start = 0;  // Clock ticks since the machine started; with the pid it names the process.
+  std::string host;
+  // Of a worker.
+  std::string incarnation;
+  std::string slot;
+  Duration age{};
+};
+
+/// A worker younger than this may not have the state yet.
+inline constexpr Duration kSettledAge = std::chrono::seconds(3);
+
+struct VictimRules {
+  std::set<std::string> hosts_taken;  // A hook holds something about them.
+  std::set<pid_t> taken;              // Under way, or stopped for good.
+  uint32_t kept = 1;                  // So many settled workers stay whole.
+};
+
+/// For an event that hurts: "kill" and "stop" meet workers, "agent" and "reaper" a host; one that
+/// only disturbs ("pause": a worker, "descriptors": a worker or an agent) needs nobody to be left.
+/// Nothing: there is no victim that the rules allow.
+std::optional<JobProcess> PickVictim(const std::string& kind,
+                                     const std::vector<JobProcess>& processes,
+                                     const VictimRules& rules,
+                                     uint64_t draw);
+
+}  // namespace muster::launcher

@@ -1,0 +1,197 @@
+"""`muster chaos` against a real job on three local hosts."""
+
+import json
+import os
+import signal
+import subprocess
+
+import harness
+from harness import GO
+
+HOSTS = "localhost:1\n127.0.0.1:1\n127.0.0.2:1"
+COMES_BACK = ["--blacklist-cooldown-range", 1, 1]
+MUSTER = os.path.join(harness.BIN, "muster")
+
+
+class ChaosTest(harness.JobTest):
+    def start(self):
+        job = self.job(hosts=HOSTS, np=3, min_np=1, max_np=3, args=COMES_BACK,
+                       worker={"steps": 60, "sleep_ms": 20, "go_file": GO})
+        job.wait_size(3)
+        return job
+
+    def job_id(self, job):
+        [name] = os.listdir(job.environment["MUSTER_INCIDENT_DIR"])
+        return name
+
+    def log_path(self, job):
+        return os.path.join(job.folder, "chaos.jsonl")
+
+    def argv(self, job, *options):
+        return [MUSTER, "chaos", self.job_id(job), "--log", self.log_path(job), *map(str, options)]
+
+    def chaos(self, job, *options):
+        return subprocess.run(self.argv(job, *options), env=job.environment, capture_output=True,
+                              text=True, timeout=harness.LIMIT_S, check=False)
+
+    def start_chaos(self, job, *options):
+        process = subprocess.Popen(self.argv(job, *options), env=job.environment, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def logged(self, job):
+        with open(self.log_path(job), encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def hook(self, job, name, body):
+        folder = os.path.join(job.folder, "hooks")
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + body)
+        os.chmod(path, 0o755)
+        return folder
+
+    def finish(self, job):
+        job.wait_size(3)
+        job.let_go()
+        self.assert_clean(job)
+        self.assert_commits_kept(job)
+
+
+class Kinds(ChaosTest):
+    def test_a_kill_meets_a_member_and_the_job_goes_on(self):
+        job = self.start()
+        members = {e.pid for e in job.world().values()}
+        generation = job.generation()
+        job.wait_more_steps(150)  # 3 s: the workers count as settled.
+        done = self.chaos(job, "--kinds", "kill", "--every", 0.05, "--count", 1, "--seed", 1)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        [event] = self.logged(job)
+        self.assertEqual((event["kind"], event["outcome"]), ("kill", "done"), event)
+        self.assertIn(event["pid"], members)
+        self.assertIn(f"worker {event['worker']}, slot 0, pid {event['pid']}", done.stdout)
+        job.wait_for(lambda: job.events("reaped", code=137), "the end of the victim")
+        job.wait_for(lambda: job.generation() > generation, "the next world")
+        self.finish(job)
+
+    def test_an_agent_and_a_reaper_are_found(self):
+        for kind in ("agent", "reaper"):
+            with self.subTest(kind):
+                job = self.start()
+                servers = job.agents() if kind == "agent" else job.reapers()
+                job.wait_more_steps(150)
+                done = self.chaos(job, "--kinds", kind, "--every", 0.05, "--count", 1)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                [event] = self.logged(job)
+                self.assertEqual((event["role"], event["outcome"]), (kind, "done"), event)
+                self.assertIn(event["pid"], servers)
+                self.finish(job)
+
+    def test_pauses_and_exhausted_descriptors_cost_no_worker(self):
+        job = self.start()
+        generation = job.generation()
+        members = {e.pid for e in job.world().values()}
+        done = self.chaos(job, "--kinds", "pause,descriptors", "--every", 0.1, "--count", 12,
+                          "--hold", 0.3, "--seed", 5)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual({e["kind"] for e in self.logged(job)}, {"pause", "descriptors"})
+        self.assertTrue(all(e["end_ns"] > e["t_ns"] for e in self.logged(job)))
+        job.wait_more_steps(10)
+        self.assertEqual(job.generation(), generation, job.report())
+        self.assert_same_pids(job, members)
+        self.finish(job)
+
+
+class Undoing(ChaosTest):
+    def test_a_signal_ends_the_hold_of_a_hook(self):
+        job = self.start()
+        folder = self.hook(job, "weather", 'echo "$1" >> "$HOSTS-weather"\necho rain\n')
+        process = self.start_chaos(job, "--kinds", "weather", "--hook-dir", folder, "--every", 0.05,
+                                   "--hold", 3600, "--seed", 1)
+        calls = job.hosts_file + "-weather"
+        job.wait_for(lambda: os.path.exists(calls), "the beginning")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(harness.LIMIT_S), 0)
+        with open(calls, encoding="utf-8") as file:
+            self.assertEqual(file.read().split(), ["begin", "end"])
+        [event] = self.logged(job)
+        self.assertEqual((event["kind"], event["note"]), ("weather", "rain"))
+        self.finish(job)
+
+    def test_a_hook_that_fails_is_ended_all_the_same_and_told(self):
+        job = self.start()
+        folder = self.hook(job, "weather", 'echo "$1" >> "$HOSTS-weather"\n[ "$1" = end ]\n')
+        done = self.chaos(job, "--kinds", "weather", "--hook-dir", folder, "--every", 0.05,
+                          "--count", 1)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("1 FAILED", done.stdout)
+        with open(job.hosts_file + "-weather", encoding="utf-8") as file:
+            self.assertEqual(file.read().split(), ["begin", "end"])
+        self.finish(job)
+
+    def test_what_is_stopped_for_good_and_still_there_goes_on_at_the_end(self):
+        job = self.start()
+        job.wait_more_steps(150)
+        members = {e.pid for e in job.world().values()}
+        # Ended by the count within milliseconds, long before the job notices the stop.
+        done = self.chaos(job, "--kinds", "stop", "--every", 0.05, "--count", 1, "--seed", 3)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        [event] = self.logged(job)
+        self.assertEqual((event["kind"], event["outcome"]), ("stop", "done"))
+        job.wait_more_steps(20)
+        self.assert_same_pids(job, members)
+        self.finish(job)
+
+
+class Which(ChaosTest):
+    def test_nothing_happens_in_a_dry_run(self):
+        job = self.start()
+        job.wait_more_steps(150)
+        generation = job.generation()
+        done = self.chaos(job, "--kinds", "kill,agent", "--every", 0.02, "--count", 20, "--dry-run")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count(" would "), 20, done.stdout)
+        job.wait_more_steps(10)
+        self.assertEqual(job.generation(), generation, job.report())
+        self.finish(job)
+
+    def test_it_ends_with_the_job(self):
+        job = self.start()
+        process = self.start_chaos(job, "--kinds", "pause", "--every", 1)
+        job.let_go()
+        self.assert_clean(job)
+        self.assertEqual(process.wait(harness.LIMIT_S), 0)
+
+    def test_it_refuses_what_is_not_there(self):
+        job = self.start()
+        for options, code, text in ((["--kinds", "nosuchkind"], 2, "neither a built-in kind"),
+                                    (["--hook-dir", "/nosuchfolder"], 2, "/nosuchfolder"),
+                                    (["--log", "/nosuchfolder/log"], 2, "/nosuchfolder/log")):
+            done = self.chaos(job, *options)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertRegex(done.stderr, f"^muster: .*{text}")
+        done = subprocess.run([MUSTER, "chaos", "nosuchjob"], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^muster: no job nosuchjob")
+        self.finish(job)
+
+    def test_a_job_of_somebody_else_is_refused(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can see the processes of others")
+        stranger = subprocess.Popen(["sleep", "600"], user=65534, stdin=subprocess.DEVNULL,
+                                    env={"MUSTER_JOB": "somebodyelses", "PATH": "/usr/bin:/bin"})
+        self.addCleanup(stranger.wait)
+        self.addCleanup(stranger.kill)
+        done = subprocess.run([MUSTER, "chaos", "somebody"], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("belongs to the user with the number 65534", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,92 @@
+#include "launcher/chaos/hook.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+
+#include "launcher/chaos/run_chaos.h"
+#include "test/support/temporary_folder.h"
+
+namespace muster::launcher {
+namespace {
+
+HookAnswer Call(const std::string& program, const std::string& word) {
+  Loop loop;
+  HookAnswer got;
+  const Hook hook(
+      loop, program, word, {"PATH=/usr/bin:/bin", "NAME=value"}, [&](const HookAnswer& answer) {
+        got = answer;
+        loop.Stop();
+      });
+  loop.Run();
+  return got;
+}
+
+TEST_CASE("a hook's output names a host and holds a note") {
+  const HookAnswer answer = ReadHookOutput("first\nhost nodea\n\nsecond\n");
+  CHECK(answer.host == "nodea");
+  CHECK(answer.note == "first; second");
+  CHECK(ReadHookOutput("").host.empty());
+  CHECK(ReadHookOutput(std::string(500, 'x')).note.size() == 200);
+}
+
+TEST_CASE("a hook is called with its word and its environment") {
+  const TemporaryFolder folder;
+  const std::string program = folder.Write("hook", "#!/bin/sh\necho host $1\necho $NAME\n", 0700);
+  const HookAnswer answer = Call(program, "begin");
+  CHECK(answer.host == "begin");
+  CHECK(answer.note == "value");
+  CHECK(answer.error.empty());
+}
+
+TEST_CASE("a hook that fails is told with its code, one that is not there with the reason") {
+  const TemporaryFolder folder;
+  CHECK(Call(folder.Write("code", "#!/bin/sh\nexit 3\n", 0700), "end").error ==
+        "it exited with code 3");
+  CHECK(Call(folder.Write("signal", "#!/bin/sh\nkill -9 $$\n", 0700), "end").error ==
+        "it was killed by signal 9");
+  CHECK(Call(folder.Path("none"), "end").error.find("none") != std::string::npos);
+}
+
+TEST_CASE("a hook that is given up is killed and calls nobody") {
+  const TemporaryFolder folder;
+  const std::string program = folder.Write("hook", "#!/bin/sh\nexec sleep 600\n", 0700);
+  Loop loop;
+  bool called = false;
+  auto hook = std::make_unique<Hook>(loop,
+                                     program,
+                                     "begin",
+                                     std::vector<std::string>{"PATH=/usr/bin:/bin"},
+                                     [&called](const HookAnswer&) { called = true; });
+  hook.reset();
+  loop.Post([&loop] { loop.Stop(); });
+  loop.Run();
+  CHECK_FALSE(called);
+}
+
+TEST_CASE("the hooks of a folder are its programs, by name") {
+  const TemporaryFolder folder;
+  folder.Write("slow", "", 0700);
+  folder.Write("cut", "", 0700);
+  folder.Write("common.sh", "", 0600);
+  const Result<std::vector<std::string>> hooks = ListHooks(folder.Path(""));
+  REQUIRE(hooks.ok());
+  CHECK(hooks.value() == std::vector<std::string>{"cut", "slow"});
+  CHECK_FALSE(ListHooks(folder.Path("none")).ok());
+}
+
+TEST_CASE("without a choice every built-in kind and every hook comes") {
+  const auto kinds = KindsToRun({}, {"cut"});
+  REQUIRE(kinds.ok());
+  CHECK(kinds.value().size() == BuiltInChaos().size() + 1);
+  CHECK(kinds.value().back() == ChaosKind{"cut", 1});
+}
+
+TEST_CASE("a choice stands if all of it is there") {
+  const std::vector<ChaosKind> asked{{"cut", 4}, {"kill", 1}};
+  CHECK(KindsToRun(asked, {"cut", "slow"}).value() == asked);
+  CHECK(KindsToRun(asked, {"slow"}).status().message().find("cut is neither") == 0);
+  CHECK_FALSE(KindsToRun({}, {"kill"}).ok());
+}
+
+}  // namespace
+}  // namespace muster::launcher

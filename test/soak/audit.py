@@ -1,0 +1,85 @@
+"""Does a process of the job grow, and is anything left at the end?"""
+
+import os
+
+import harness
+
+# Of processes that have lived for so long, from their youth to their last looks.
+AGE_S = 60
+YOUTH_S = 10
+LOOKS = 4
+DESCRIPTORS_MAX = 8
+THREADS_MAX = 4
+RSS_MB_MAX = 32
+
+
+def _status(pid, name):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith(name + ":"):
+                return int(line.split()[1])
+    return 0
+
+
+def look(pid):
+    """(descriptors, threads, MiB of memory), or None if it has ended."""
+    try:
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+        return descriptors, _status(pid, "Threads"), _status(pid, "VmRSS") / 1024
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def role_of(pid, driver):
+    if pid == driver:
+        return "driver"
+    if harness.command_line(pid)[1:2] == ["agent"]:
+        parent = harness.command_line(harness.parent_of(pid))
+        return "agent" if parent[1:2] == ["agent"] else "reaper"
+    return "worker" if b"MUSTER_INCARNATION=" in harness.process_environment(pid) else None
+
+
+class Audit:
+    def __init__(self, token, driver):
+        self.token = token
+        self.driver = driver
+        self._lives = {}  # pid -> (role, first seen, looks of its youth, last looks, last seen)
+
+    def sample(self, now):
+        for pid in harness.descendants_by_token(self.token):
+            if pid not in self._lives:
+                role = role_of(pid, self.driver)
+                if role is not None:
+                    self._lives[pid] = [role, now, [], [], now]
+            life = self._lives.get(pid)
+            seen = look(pid)
+            if life is None or seen is None or now - life[1] < YOUTH_S:
+                continue
+            if len(life[2]) < LOOKS:
+                life[2].append(seen)
+            life[3] = (life[3] + [seen])[-LOOKS:]
+            life[4] = now
+
+    def growth(self):
+        """role -> (how many lived long enough, most growth of descriptors, threads, MiB), from the
+        most of a few looks to the least of a few: an agent has some of each per worker, and what a
+        change of world opens is closed after it."""
+        found = {}
+        for role, first, youth, last, seen in self._lives.values():
+            if seen - first < AGE_S or len(youth) < LOOKS:
+                continue
+            grown = [min(x[i] for x in last) - max(x[i] for x in youth) for i in range(3)]
+            count, *most = found.get(role, (0, -999, -999, -999.0))
+            found[role] = (count + 1, *map(max, most, grown))
+        return found
+
+    def leaks(self):
+        return [f"{role}: {fds} descriptors, {threads} threads, {mb:.0f} MiB more than in its youth"
+                for role, (_, fds, threads, mb) in self.growth().items()
+                if fds > DESCRIPTORS_MAX or threads > THREADS_MAX or mb > RSS_MB_MAX]
+
+
+def leftovers(folders):
+    """Paths of what Muster makes outside of its folders."""
+    return {os.path.join(folder, name) for folder in folders
+            for name in os.listdir(folder) if name.startswith("muster-")}

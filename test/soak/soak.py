@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Eight workers on four hosts train while muster chaos disturbs them; everything that may never
+happen is looked for.
+
+  soak.py --minutes 60 --seed 1
+  soak.py --minutes 30 --kinds pause --busy-loops 8     no false expulsion of the starved
+
+The hosts are network namespaces with an sshd each: needs root. Exit code 0: no hang, no wrong bit,
+no leak, nobody lost without a cause, the record right, and the goodput reached.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+
+import stage as stages
+from stage import harness, netns  # In the other folder, which stage knows.
+
+import audit
+import incident_check
+import watch
+
+KINDS = ("kill:24,pause:24,stop:2,agent:3,reaper:2,descriptors:8,cut:2,hole:2,deaf:2,slow:4,"
+         "discovery:8,leave:6,disk:4")
+POLL_S = 0.1
+AUDIT_S = 5.0
+START_S = 60
+FULL_AGAIN_S = 60
+END_S = 60
+QUIET_S_MAX = 60
+
+
+class Soak:
+    def __init__(self, settings):
+        self.settings = settings
+        self.failures = []
+        self.stage = stages.Stage(settings.step_ms, settings.busy_loops)
+        self.watch = watch.Watch(self.stage.job.log.path)
+        self.audit = audit.Audit(self.stage.job.token, self.stage.job.pid)
+        self.audited = 0.0
+        self.hung = False
+        self.begin = self.end = 0.0
+
+    # ---- the run
+
+    def look(self):
+        self.watch.read()
+        now = time.monotonic()
+        if now - self.audited > AUDIT_S:
+            self.audited = now
+            self.audit.sample(now)
+        if self.stage.job.process.poll() is not None:
+            self.failures.append(f"the job ended with {self.stage.job.process.returncode}: "
+                                 + self.stage.job.last_line())
+            return False
+        if self.watch.last() and now - self.watch.last() > self.settings.hang:
+            self.hung = True
+            self.failures.append(f"no new step for {now - self.watch.last():.1f} s after step "
+                                 f"{self.watch.step}")
+            return False
+        return not self.watch.wrong
+
+    def follow(self, done, limit_s):
+        """Looks until done() is true; False if something has failed by then."""
+        deadline = time.monotonic() + limit_s
+        while not done():
+            if not self.look():
+                return False
+            if time.monotonic() > deadline:
+                self.failures.append(f"not within {limit_s:.0f} s: {done.__name__}")
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def run(self):
+        def all_train():
+            return self.watch.size == stages.WORKERS
+
+        def chaos_is_over():
+            return self.stage.chaos.poll() is not None
+
+        minutes = self.settings.minutes
+        quiet_until = [0.0]
+
+        def quiet_time_is_over():
+            return time.monotonic() > quiet_until[0]
+
+        if not self.follow(all_train, START_S):
+            return
+        quiet_until[0] = time.monotonic() + min(QUIET_S_MAX, max(3.0, minutes * 6))
+        if not self.follow(quiet_time_is_over, START_S + QUIET_S_MAX):
+            return
+        self.begin = time.monotonic()
+        self.stage.start_chaos(self.chaos_options())
+        going = self.follow(chaos_is_over, minutes * 60 + 60)
+        self.end = time.monotonic()
+        if going and self.stage.chaos.returncode != 0:
+            self.failures.append(f"muster chaos ended with {self.stage.chaos.returncode}: "
+                                 + self.stage.read("chaos.txt").strip().rsplit("\n", 1)[-1])
+        if going and self.follow(all_train, FULL_AGAIN_S):
+            self.finish()
+
+    def chaos_options(self):
+        settings = self.settings
+        return ["--minutes", settings.minutes, "--every", settings.every, "--seed", settings.seed,
+                "--kinds", settings.kinds, "--hold", settings.hold, "--keep", 2]
+
+    def finish(self):
+        code = self.stage.end(END_S)
+        self.watch.read()
+        if code != 0:
+            self.failures.append(f"the job ended with {code}: {self.stage.job.last_line()}")
+        left = self.stage.processes_left(harness.LEFTOVER_S)
+        if left:
+            self.failures.append("processes are left: " + ", ".join(
+                f"{pid} {' '.join(harness.command_line(pid))[:80]}" for pid in left))
+        files = audit.leftovers([self.stage.disk])
+        if files:
+            self.failures.append("files are left: " + ", ".join(sorted(files)))
+
+    # ---- the judgement
+
+    def judge(self):
+        chaos = self.chaos_events()
+        if self.hung:
+            self.stage.dump()
+        self.watch.replay(stages.WORKER)
+        gaps = self.watch.longest(10)
+        if gaps and gaps[0][0] > self.settings.hang and not self.hung:
+            self.failures.append(f"no new step for {gaps[0][0]:.1f} s")
+        if self.watch.wrong:
+            self.failures.append(f"{len(self.watch.wrong)} states are wrong, the first is "
+                                 f"{self.watch.wrong[0]}")
+        self.failures += self.audit.leaks()
+        records = [json.loads(line) for line in self.stage.why("--json").splitlines()]
+        events, wrong, unexplained = incident_check.check(chaos, records)
+        right = 1 - len(wrong) / len(events) if events else 0.0
+        if right < self.settings.right_min:
+            self.failures.append(f"the record is right about {right:.2%} of the events only")
+        if unexplained:
+            self.failures.append(f"{len(unexplained)} workers were lost and nobody had done it, "
+                                 f"the first is {unexplained[0]}")
+        report = self.figures(events, gaps, right)
+        report["exhausted"] = incident_check.ended_by_exhaustion(events, records)
+        if report["goodput"] < self.settings.goodput_min:
+            self.failures.append(f"the goodput is {report['goodput']:.1%}")
+        self.show(report, events, gaps, wrong, unexplained)
+        return report
+
+    def chaos_events(self):
+        path = self.stage.path("chaos.jsonl")
+        if not os.path.exists(path):
+            return []
+        return [json.loads(line) for line in self.stage.read("chaos.jsonl").splitlines()]
+
+    def figures(self, events, gaps, right):
+        spans = [(e.fields["t_ns"] / 1e9, e.fields.get("end_ns", e.fields["t_ns"]) / 1e9)
+                 for e in events]
+        step_s, count = self.watch.undisturbed_step(spans, stages.WORKERS)
+        wall = self.end - self.begin
+        steps = self.watch.steps_between(self.begin, self.end)
+        return {
+            "seed": self.settings.seed, "seconds": wall, "events": len(events),
+            "seconds_per_event": wall / len(events) if events else 0.0,
+            "kinds": {k: sum(e.kind == k for e in events) for k in sorted({e.kind for e in events})},
+            "states_compared": self.watch.lines, "states_wrong": len(self.watch.wrong),
+            "longest_gap_s": gaps[0][0] if gaps else 0.0, "steps": steps,
+            "undisturbed_step_s": step_s, "undisturbed_steps": count,
+            "goodput": steps * step_s / wall if wall else 0.0, "record_right": right,
+            "growth": self.audit.growth(), "failures": self.failures}
+
+    def show(self, report, events, gaps, wrong, unexplained):
+        for event, why in wrong:
+            print(f"record: {event}: {why}")
+        for victim in unexplained:
+            print(f"nobody did this: {victim}")
+        for length, began in gaps:
+            near = [repr(e) for e in events if began - 3 < e.fields["t_ns"] / 1e9 < began + length]
+            print(f"{length:.2f} s without a step, {began - self.begin:.1f} s into the chaos: "
+                  + "; ".join(near))
+        print(f"""
+{'events':36} {report['events']}, one every {report['seconds_per_event']:.2f} s
+{'of each kind':36} {', '.join(f'{k} {n}' for k, n in report['kinds'].items())}
+{'longest time without a new step':36} {report['longest_gap_s']:.2f} s
+{'states compared bit by bit, wrong':36} {report['states_compared']}, {report['states_wrong']}
+{'record right about victim and kind':36} {report['record_right']:.2%}
+{'lost though nobody had done it':36} {len(unexplained)}
+{'ended by exhausted descriptors':36} {report['exhausted']}
+{'steps, undisturbed step':36} {report['steps']}, {report['undisturbed_step_s'] * 1000:.1f} ms """
+              f"""(of {report['undisturbed_steps']})
+{'goodput':36} {report['goodput']:.1%}""")
+        for role, (count, fds, threads, mb) in report["growth"].items():
+            print(f"{'growth of ' + role:36} {fds} descriptors, {threads} threads, {mb:.1f} MiB "
+                  f"at most (of {count} that lived long)")
+        for failure in self.failures:
+            print(f"FAILED: {failure}")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--kinds", default=KINDS, help="as muster chaos takes them")
+    parser.add_argument("--every", type=float, default=1.6, help="seconds between events, mean")
+    parser.add_argument("--hold", type=float, default=4, help="seconds a hook lasts at most")
+    parser.add_argument("--step-ms", type=int, default=30, help="pause per step")
+    parser.add_argument("--busy-loops", type=int, default=0)
+    parser.add_argument("--hang", type=float, default=5, help="seconds without a new step")
+    parser.add_argument("--goodput-min", type=float, default=0.8)
+    parser.add_argument("--right-min", type=float, default=0.99)
+    parser.add_argument("--json", help="a file for the figures")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of a success too")
+    return parser.parse_args()
+
+
+def main():
+    settings = parse()
+    if netns.available():
+        print(f"skipped: {netns.available()}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    soak = Soak(settings)
+    print(f"seed {settings.seed}, folder {soak.stage.folder}, job {soak.stage.job.folder}",
+          flush=True)
+    keep = True
+    try:
+        soak.run()
+        report = soak.judge()
+        keep = settings.keep or bool(soak.failures)
+        if settings.json:
+            with open(settings.json, "w", encoding="utf-8") as file:
+                json.dump(report, file, indent=1)
+        return 1 if soak.failures else 0
+    finally:
+        soak.stage.close(keep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""The judges of a soak see what they are there for."""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
+
+import audit  # noqa: E402  (needs the paths above)
+import incident_check  # noqa: E402
+import watch  # noqa: E402
+
+STARTED_S = 1_000_000
+
+
+def chaos_event(kind, at, number=1, lasted=None, **fields):
+    event = {"kind": kind, "number": number, "outcome": "done", "t_ns": at * 10**9,
+             "time_ms": (STARTED_S + at) * 1000, **fields}
+    if lasted is not None:
+        event["end_ns"] = int((at + lasted) * 1e9)
+    return event
+
+
+def kill(at=10, worker="7", host="nodea", **fields):
+    return chaos_event("kill", at, worker=worker, host=host, **fields)
+
+
+def loss(at, worker=7, host="nodea", fate="killed", number=1):
+    return {"record": "incident", "kind": "loss", "number": number,
+            "phases": {"evidence_s": at, "revoke_s": at, "form_s": at},
+            "evidence": [{"s": at}],
+            "victims": [{"worker": worker, "host": host, "fate": fate, "rank": 1}]}
+
+
+def check(chaos, incidents):
+    job = {"record": "job", "started_ms": STARTED_S * 1000}
+    _, wrong, unexplained = incident_check.check(chaos, [job, *incidents])
+    return len(wrong), len(unexplained)
+
+
+class Incidents(unittest.TestCase):
+    def test_a_kill_that_is_recorded_is_right(self):
+        self.assertEqual(check([kill()], [loss(10.01)]), (0, 0))
+
+    def test_a_kill_with_no_record_another_victim_or_another_kind_is_wrong(self):
+        self.assertEqual(check([kill()], []), (1, 0))
+        self.assertEqual(check([kill()], [loss(10.01, worker=8)]), (1, 1))
+        self.assertEqual(check([kill()], [loss(10.01, fate="frozen")]), (1, 1))
+        self.assertEqual(check([kill()], [loss(9)]), (1, 1))
+
+    def test_a_later_line_with_the_same_number_counts(self):
+        self.assertEqual(check([kill()], [loss(10.01, fate="frozen"), loss(10.01)]), (0, 0))
+
+    def test_a_stopped_worker_is_frozen(self):
+        stop = chaos_event("stop", 10, worker="7", host="nodea")
+        self.assertEqual(check([stop], [loss(11.1, fate="frozen")]), (0, 0))
+        self.assertEqual(check([stop], [loss(11.1, fate="killed")]), (1, 1))
+
+    def test_a_stopped_worker_whose_agent_is_killed_first_is_no_mistake(self):
+        stop = chaos_event("stop", 10, worker="7", host="nodea")
+        agent = chaos_event("agent", 11, number=2, host="nodea")
+        self.assertEqual(check([stop, agent], [loss(11.2, fate="agent lost")]), (0, 0))
+
+    def test_who_is_paused_is_not_lost(self):
+        pause = chaos_event("pause", 10, worker="7", host="nodea", lasted=0.2)
+        self.assertEqual(check([pause], []), (0, 0))
+        self.assertEqual(check([pause], [loss(10.3, fate="frozen")]), (0, 1))
+
+    def test_descriptors_disks_and_discovery_cost_nobody(self):
+        for kind in ("descriptors", "disk", "discovery", "slow", "leave"):
+            event = chaos_event(kind, 10, host="nodea", lasted=2)
+            self.assertEqual(check([event], []), (0, 0))
+            self.assertEqual(check([event], [loss(11, fate="unformed")]), (0, 1), kind)
+
+    def test_a_worker_that_exhausted_descriptors_have_ended_is_counted(self):
+        event = chaos_event("descriptors", 10, worker="7", host="nodea", lasted=1)
+        self.assertEqual(check([event], [loss(10.5)]), (0, 0))
+        self.assertEqual(check([event], [loss(10.5, worker=8)]), (0, 1))
+        self.assertEqual(check([event], [loss(10.5, fate="frozen")]), (0, 1))
+        job = {"record": "job", "started_ms": STARTED_S * 1000}
+        events = [incident_check.Event(event)]
+        self.assertEqual(incident_check.ended_by_exhaustion(events, [job, loss(10.5)]), 1)
+        self.assertEqual(incident_check.ended_by_exhaustion(events, [job]), 0)
+
+    def test_drained_workers_are_no_losses(self):
+        leave = chaos_event("leave", 10, host="nodea", lasted=4)
+        self.assertEqual(check([leave], [loss(12, fate="drained")]), (0, 0))
+
+    def test_a_long_cut_loses_its_host_and_no_other(self):
+        cut = chaos_event("cut", 10, host="nodea", lasted=3)
+        self.assertEqual(check([cut], [loss(12.1, fate="agent silent")]), (0, 0))
+        self.assertEqual(check([cut], [loss(12.1, fate="agent silent", host="nodeb")]), (1, 1))
+        self.assertEqual(check([cut], []), (1, 0))
+
+    def test_a_short_cut_loses_nobody(self):
+        cut = chaos_event("cut", 10, host="nodea", lasted=0.5)
+        self.assertEqual(check([cut], []), (0, 0))
+        self.assertEqual(check([cut], [loss(10.6, fate="agent silent")]), (1, 0))
+        agent = chaos_event("agent", 11, number=2, host="nodea")
+        self.assertEqual(check([cut, agent], [loss(11.1, fate="agent lost")]), (0, 0))
+
+    def test_what_was_skipped_is_not_expected(self):
+        self.assertEqual(check([kill() | {"outcome": "skipped"}], []), (0, 0))
+
+
+class Follows(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "log")
+        self.watch = watch.Watch(self.path)
+
+    def write(self, *events):
+        with open(self.path, "a", encoding="utf-8") as file:
+            for event in events:
+                file.write(json.dumps(event) + "\n")
+        self.watch.read()
+
+    @staticmethod
+    def step(number, at, digest="d", size=8):
+        return {"event": "step", "step": number, "digest": digest, "size": size,
+                "t_ns": int(at * 1e9)}
+
+    def test_a_step_counts_once(self):
+        self.write(self.step(1, 1), self.step(1, 1.1), self.step(2, 2), self.step(1, 3),
+                   self.step(2, 3.1), self.step(3, 3.2))
+        self.assertEqual(self.watch.step, 3)
+        self.assertEqual(self.watch.longest(2), [(3.2 - 2, 2.0), (1.0, 1.0)])
+        self.assertEqual(self.watch.steps_between(1.5, 4), 2)
+
+    def test_a_state_that_differs_between_ranks_is_seen(self):
+        self.write(self.step(1, 1), self.step(1, 1.1))
+        self.assertEqual(self.watch.wrong, [])
+        self.write(self.step(1, 1.2, digest="other"))
+        self.assertEqual(len(self.watch.wrong), 1)
+
+    def test_a_state_that_differs_from_the_replay_is_seen(self):
+        program = self.path + ".sh"
+        with open(program, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho z\necho d\necho e\n")
+        os.chmod(program, 0o755)
+        self.write(self.step(1, 1), self.step(2, 2, digest="e"))
+        self.watch.replay(program)
+        self.assertEqual(self.watch.wrong, [])
+        self.watch.digests[2] = "other"
+        self.watch.replay(program)
+        self.assertEqual([w["step"] for w in self.watch.wrong], [2])
+
+    def test_a_torn_line_waits_for_its_rest(self):
+        line = json.dumps(self.step(1, 1)) + "\n"
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.write(line[:20])
+        self.watch.read()
+        self.assertEqual(self.watch.step, 0)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(line[20:])
+        self.watch.read()
+        self.assertEqual(self.watch.step, 1)
+
+    def test_only_steps_of_the_full_world_away_from_events_are_undisturbed(self):
+        self.write(*[self.step(i, i * 0.1) for i in range(1, 100)],
+                   *[self.step(100 + i, 10 + i * 0.5, size=7) for i in range(20)])
+        step_s, count = self.watch.undisturbed_step([(4.02, 4.52)], 8)
+        self.assertAlmostEqual(step_s, 0.1)
+        # 98 intervals, less those from 4.0 to one second after the event.
+        self.assertEqual(count, 98 - 16)
+
+
+class Audits(unittest.TestCase):
+    def test_what_grows_is_a_leak_and_what_comes_and_goes_is_not(self):
+        looks = audit.Audit("token", 1)
+        youth = [(10, 3, 50.0)] * audit.LOOKS
+        looks._lives = {
+            1: ["driver", 0, youth, [(10 + audit.DESCRIPTORS_MAX + 1, 3, 50.0)] * 4, 100],
+            2: ["agent", 0, youth, [(90, 30, 500.0)] * 3 + [(10, 3, 50.0)], 100],
+            4: ["agent", 0, youth[1:] + [(30, 9, 90.0)], [(30, 9, 90.0)] * 4, 100],
+            3: ["worker", 0, youth, [(90, 30, 500.0)] * 4, audit.AGE_S - 1]}
+        self.assertEqual(len(looks.leaks()), 1)
+        self.assertIn("driver", looks.leaks()[0])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,86 @@
+"""Follows what the workers of a soak write: are all states right, and how fast does the world go?"""
+
+import array
+import json
+import statistics
+import subprocess
+
+# Around an event the world is disturbed from its beginning until so long after its end.
+AFTER_EVENT_S = 1.0
+
+
+class Watch:
+    """Of the log of test_soak_worker. A step counts once, when the first rank has committed it."""
+
+    def __init__(self, path):
+        self.path = path
+        self.offset = 0
+        self.lines = 0
+        self.digests = {}  # step -> digest, of whoever was first
+        self.wrong = []
+        self.step = 0
+        self.size = 0
+        self.times = array.array("d")  # of each new step, CLOCK_MONOTONIC
+        self.sizes = array.array("B")
+
+    def read(self):
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self.offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data.rfind(b"\n") + 1
+        self.offset += whole
+        for line in data[:whole].splitlines():
+            self._take(json.loads(line))
+
+    def _take(self, event):
+        step = event.get("step")
+        if step is None:
+            return
+        self.lines += 1
+        known = self.digests.setdefault(step, event["digest"])
+        if known != event["digest"]:
+            self.wrong.append(event)
+        if event["event"] == "step" and step > self.step:
+            self.step = step
+            self.size = event["size"]
+            self.times.append(event["t_ns"] / 1e9)
+            self.sizes.append(event["size"])
+
+    def last(self):
+        return self.times[-1] if self.times else 0.0
+
+    def replay(self, program):
+        """Compares all that was seen with a run that nobody has disturbed."""
+        done = subprocess.run([program, "--replay", str(max(self.digests, default=0))],
+                              capture_output=True, text=True, timeout=600, check=True)
+        right = done.stdout.split()
+        for step, digest in self.digests.items():
+            if right[step] != digest:
+                self.wrong.append({"step": step, "digest": digest, "right": right[step]})
+
+    # ---- how fast
+
+    def longest(self, count, since=0.0):
+        """The longest times without a new step, as (seconds, when they began)."""
+        gaps = [(b - a, a) for a, b in zip(self.times, self.times[1:]) if a >= since]
+        return sorted(gaps, reverse=True)[:count]
+
+    def steps_between(self, begin, end):
+        return sum(begin <= t <= end for t in self.times)
+
+    def undisturbed_step(self, spans, full_size):
+        """Median time of a step at full size outside of the spans in which something happened, and
+        how many there were."""
+        spans = sorted(spans)
+        steps = []
+        at = 0
+        for i, (begin, end) in enumerate(zip(self.times, self.times[1:])):
+            while at < len(spans) and spans[at][1] + AFTER_EVENT_S < begin:
+                at += 1
+            disturbed = any(span[0] <= end for span in spans[at:at + 4])
+            if not disturbed and self.sizes[i + 1] == full_size == self.sizes[i]:
+                steps.append(end - begin)
+        return (statistics.median(steps) if steps else 0.0), len(steps)
