@@ -123,6 +123,12 @@ void Connection::LoseDriver() {
   });
 }
 
+void Connection::Forget() {
+  client_ = {};
+  up_->Reset();
+  down_->Reset();
+}
+
 void Connection::TellClient(const grpc::Status& status) {
   if (client_.loop == nullptr) {
     return;

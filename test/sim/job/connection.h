@@ -38,6 +38,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Break();
   /// The driver's process is gone.
   void LoseDriver();
+  /// The story is over: what is under way holds this connection.
+  void Forget();
   const std::string& machine() const { return machine_; }
   bool open() const { return !over_; }
 

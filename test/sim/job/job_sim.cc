@@ -132,7 +132,7 @@ void JobSim::RunDriver() {
     ended = true;
   });
   universe_.Run([&] { return ended; });
-  site_.driver_process->alive = false;
+  universe_.End(site_.driver_process);
   driver.reset();
   for (const auto& [host, machine] : site_.machines) {
     machine->OnDriverGone();

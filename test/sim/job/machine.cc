@@ -154,7 +154,7 @@ void Machine::EndRun(int code, bool swept) {
 }
 
 void Machine::DestroyLater(std::shared_ptr<Run> run) {
-  run->process->alive = false;
+  site_.universe.End(run->process);
   site_.universe.At(Duration::zero(), [run] {
     run->agent.reset();
     run->loop.reset();
@@ -222,7 +222,7 @@ void Machine::KillAgent() {
     return;
   }
   site_.universe.Note("the agent of " + host_.value + " is killed");
-  run_->process->alive = false;
+  site_.universe.End(run_->process);
   const uint64_t number = run_->number;
   site_.universe.At(site_.universe.Between(milliseconds(1), milliseconds(15)), [this, number] {
     if (run_ != nullptr && run_->number == number) {

@@ -91,7 +91,7 @@ SimWorker::SimWorker(Site& site,
 SimWorker::~SimWorker() {
   // The story is over: nobody else is told.
   dying_ = true;
-  process_->alive = false;
+  universe_.End(process_);
   for (auto& [generation, operation] : std::exchange(outstanding_, {})) {
     std::ignore = operation->Complete(worker::LostError({generation}, "the simulation is over"));
   }
@@ -158,7 +158,7 @@ void SimWorker::Die(ExitStatus status, bool unlocks, const std::string& why) {
   }
   universe_.Note("worker " + std::to_string(id_.value) + " dies with " +
                  std::to_string(status.code) + (why.empty() ? "" : ": " + why));
-  process_->alive = false;
+  universe_.End(process_);
   EndGenerations(newest_, "this process has ended", true);
   for (auto& [generation, operation] : std::exchange(outstanding_, {})) {
     std::ignore = operation->Complete(worker::LostError({generation}, "this process has ended"));

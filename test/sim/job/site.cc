@@ -23,6 +23,11 @@ Site::~Site() {
   // Workers first: their programs still hang on all the rest.
   workers.clear();
   machines.clear();
+  for (const std::weak_ptr<Connection>& held : connections) {
+    if (const std::shared_ptr<Connection> connection = held.lock()) {
+      connection->Forget();
+    }
+  }
   g_site = nullptr;
 }
 
@@ -76,7 +81,7 @@ std::shared_ptr<SimGeneration> Site::GenerationOf(uint64_t number,
 
 void Site::LoseDriver() {
   driver.reset();
-  for (const std::weak_ptr<Connection>& held : std::exchange(connections, {})) {
+  for (const std::weak_ptr<Connection>& held : connections) {
     if (const std::shared_ptr<Connection> connection = held.lock()) {
       connection->LoseDriver();
     }

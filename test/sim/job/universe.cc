@@ -24,6 +24,11 @@ Universe::Universe(uint64_t seed) : random_(seed), now_(kBeginning) {
 }
 
 Universe::~Universe() {
+  for (const std::weak_ptr<Process>& held : processes_) {
+    if (const ProcessPtr process = held.lock()) {
+      End(process);
+    }
+  }
   g_universe = nullptr;
 }
 
@@ -42,7 +47,14 @@ ProcessPtr Universe::NewProcess(std::string name, std::string address, int64_t d
   process->name = std::move(name);
   process->address = std::move(address);
   process->drift_ppm = drift_ppm;
+  processes_.push_back(process);
   return process;
+}
+
+// What was put off may hold the process itself.
+void Universe::End(const ProcessPtr& process) {
+  process->alive = false;
+  const std::vector<Action> dropped = std::exchange(process->put_off, {});
 }
 
 void Universe::Stop(const ProcessPtr& process) {

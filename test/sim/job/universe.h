@@ -52,6 +52,8 @@ class Universe {
   Duration Between(Duration low, Duration high);
 
   ProcessPtr NewProcess(std::string name, std::string address, int64_t drift_ppm);
+  /// It has ended: nothing happens in it any more.
+  void End(const ProcessPtr& process);
   void Stop(const ProcessPtr& process);
   void Continue(const ProcessPtr& process);
   /// Whose code runs now; null: nobody's.
@@ -116,6 +118,7 @@ class Universe {
   uint64_t next_entry_ = 0;
   uint64_t next_loop_ = 0;
   int next_pid_ = 1000;
+  std::vector<std::weak_ptr<Process>> processes_;
   std::priority_queue<Entry, std::vector<Entry>, Later> queue_;
   std::map<const Loop*, LoopState> loops_;
   ProcessPtr current_;
