@@ -163,10 +163,20 @@ class Follows(unittest.TestCase):
     def test_only_steps_of_the_full_world_away_from_events_are_undisturbed(self):
         self.write(*[self.step(i, i * 0.1) for i in range(1, 100)],
                    *[self.step(100 + i, 10 + i * 0.5, size=7) for i in range(20)])
-        step_s, count = self.watch.undisturbed_step([(4.02, 4.52)], 8)
-        self.assertAlmostEqual(step_s, 0.1)
+        steps = self.watch.undisturbed_steps([(4.02, 4.52)], 8)
+        self.assertTrue(all(abs(length - 0.1) < 1e-6 for _, length in steps))
         # 98 intervals, less those from 4.0 to one second after the event.
-        self.assertEqual(count, 98 - 16)
+        self.assertEqual(len(steps), 98 - 16)
+
+    def test_goodput_is_what_is_left_of_the_undisturbed_pace(self):
+        # Ten seconds of nothing in the middle of 40; then the machine is half as fast.
+        self.write(*[self.step(i, i * 0.1) for i in range(100)],
+                   *[self.step(i, i * 0.1 + 10) for i in range(100, 200)],
+                   *[self.step(200 + i, 40 + i * 0.2) for i in range(200)])
+        steps = self.watch.undisturbed_steps([(9.85, 20)], 8)
+        self.assertAlmostEqual(self.watch.goodput(steps, 0, 40), 0.5, places=1)
+        self.assertAlmostEqual(self.watch.goodput(steps, 40, 80), 1, places=1)
+        self.assertEqual(self.watch.goodput([], 0, 40), 0)
 
 
 class Audits(unittest.TestCase):

@@ -7,6 +7,8 @@ import subprocess
 
 # Around an event the world is disturbed from its beginning until so long after its end.
 AFTER_EVENT_S = 1.0
+WINDOW_S = 20
+WINDOW_STEPS = 20
 
 
 class Watch:
@@ -71,9 +73,9 @@ class Watch:
     def steps_between(self, begin, end):
         return sum(begin <= t <= end for t in self.times)
 
-    def undisturbed_step(self, spans, full_size):
-        """Median time of a step at full size outside of the spans in which something happened, and
-        how many there were."""
+    def undisturbed_steps(self, spans, full_size):
+        """(when it began, how long it took) of each step at full size outside of the spans in which
+        something happened."""
         spans = sorted(spans)
         steps = []
         at = 0
@@ -82,5 +84,25 @@ class Watch:
                 at += 1
             disturbed = any(span[0] <= end for span in spans[at:at + 4])
             if not disturbed and self.sizes[i + 1] == full_size == self.sizes[i]:
-                steps.append(end - begin)
-        return (statistics.median(steps) if steps else 0.0), len(steps)
+                steps.append((begin, end - begin))
+        return steps
+
+    def goodput(self, undisturbed, begin, end):
+        """Committed steps x undisturbed step time / wall time, with the median step of the same
+        WINDOW_S: others may take the cores for a while, and that is no fault of the job. A window
+        with too few undisturbed steps takes the median of all."""
+        if not undisturbed or end <= begin:
+            return 0.0
+        overall = statistics.median(length for _, length in undisturbed)
+        of_window, steps = {}, {}
+        for at, length in undisturbed:
+            of_window.setdefault(int((at - begin) // WINDOW_S), []).append(length)
+        for t in self.times:
+            if begin <= t <= end:
+                window = int((t - begin) // WINDOW_S)
+                steps[window] = steps.get(window, 0) + 1
+        good = 0.0
+        for window, count in steps.items():
+            near = of_window.get(window, [])
+            good += count * (statistics.median(near) if len(near) >= WINDOW_STEPS else overall)
+        return good / (end - begin)
