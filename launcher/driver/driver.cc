@@ -265,6 +265,7 @@ void Driver::OnTick() {
   }
   SuspectSilentAgents(now);
   EndLeases();
+  EndStuckAgents(now);
   loop_.After(kTick, [this] { OnTick(); });
 }
 

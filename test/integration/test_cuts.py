@@ -251,6 +251,28 @@ class HealedWithinTheLease(CutsTest):
         self.finish(job)
 
 
+class Severed(CutsTest):
+    """Two hosts cannot reach each other, while the driver and the third one reach both: their link
+    breaks at each formation, and nobody is dead."""
+
+    def test_the_third_break_expels_one_of_the_two(self):
+        self.network.run("nodeb", ["ip", "route", "add", "blackhole", self.network.address("nodec")],
+                         check=True)
+        self.addCleanup(self.network.run, "nodeb",
+                        ["ip", "route", "delete", "blackhole", self.network.address("nodec")])
+        job = self.start(lease=LONG_LEASE_S)
+        job.wait_size(2)
+        hosts = {e.host for e in job.world().values()}
+        self.assertIn("nodea", hosts, job.report())
+        self.assert_message(job, "broke three times in a minute")
+        expelled = {e.pid for e in job.logged("init")} - {e.pid for e in job.world().values()}
+        job.wait_for(lambda: not any(harness.is_alive(pid) for pid in expelled),
+                     "the end of the expelled worker", limit=SWEEP_S)
+        revoked = {e.generation for e in job.events("revoke")}
+        self.assertEqual(revoked, {1, 2, 3}, job.report())
+        self.finish(job)
+
+
 class DriverCutOff(CutsTest):
     def test_for_longer_than_the_lease_everything_ends(self):
         job = self.start_training()
