@@ -264,10 +264,13 @@ class Severed(CutsTest):
         job.wait_size(2)
         hosts = {e.host for e in job.world().values()}
         self.assertIn("nodea", hosts, job.report())
-        self.assert_message(job, "broke three times in a minute")
-        expelled = {e.pid for e in job.logged("init")} - {e.pid for e in job.world().values()}
-        job.wait_for(lambda: not any(harness.is_alive(pid) for pid in expelled),
+        gone, = {"nodeb", "nodec"} - hosts
+        # It ends itself, with its own code.
+        job.wait_for(lambda: job.events("reaped", host=gone, code=70),
                      "the end of the expelled worker", limit=SWEEP_S)
+        # Its last words take another way than the news of its end.
+        job.wait_for(lambda: "this worker was refused: its links break again" in job.stderr(),
+                     "the reason", limit=SWEEP_S)
         revoked = {e.generation for e in job.events("revoke")}
         self.assertEqual(revoked, {1, 2, 3}, job.report())
         self.finish(job)
