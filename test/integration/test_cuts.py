@@ -265,12 +265,11 @@ class Severed(CutsTest):
         hosts = {e.host for e in job.world().values()}
         self.assertIn("nodea", hosts, job.report())
         gone, = {"nodeb", "nodec"} - hosts
-        # It ends itself, with its own code.
-        job.wait_for(lambda: job.events("reaped", host=gone, code=70),
-                     "the end of the expelled worker", limit=SWEEP_S)
-        # Its last words take another way than the news of its end.
-        job.wait_for(lambda: "this worker was refused: its links break again" in job.stderr(),
-                     "the reason", limit=SWEEP_S)
+        job.wait_for(lambda: job.events("reaped", host=gone), "the end of the expelled worker",
+                     limit=SWEEP_S)
+        # It ends itself, unless the order to kill it was faster.
+        self.assertIn(job.events("reaped")[0].code, (70, 137), job.report())
+        self.assertEqual(len(job.events("reaped")), 1, job.report())
         revoked = {e.generation for e in job.events("revoke")}
         self.assertEqual(revoked, {1, 2, 3}, job.report())
         self.finish(job)
