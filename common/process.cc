@@ -203,7 +203,7 @@ UniqueFd OpenPidfd(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-Result<SpawnedProcess> Spawn(const SpawnOptions& options) {
+Result<ForkedProcess> Fork(const SpawnOptions& options) {
   MUSTER_CHECK(!options.argv.empty(), "nothing to run");
   Result<Pipe> report = MakePipe();
   if (!report.ok()) {
@@ -231,21 +231,36 @@ Result<SpawnedProcess> Spawn(const SpawnOptions& options) {
   if (options.new_group && !options.new_session) {
     ::setpgid(pid, pid);  // Also here: a signal to the group may be sent before the child ran.
   }
-  report.value().write.Reset();
+  return ForkedProcess{{pid, OpenPidfd(pid)}, std::move(report.value().read)};
+}
+
+Status ReadExecReport(const SpawnOptions& options, int report) {
   StartTrouble trouble;
   ssize_t size = 0;
   do {
-    size = ::read(report.value().read.get(), &trouble, sizeof trouble);
+    size = ::read(report, &trouble, sizeof trouble);
   } while (size < 0 && errno == EINTR);
-  if (size == sizeof trouble) {
-    ::waitpid(pid, nullptr, 0);
-    const std::string where = options.directory.empty() ? "" : " in " + options.directory;
-    return Status::Failed((trouble.in_directory
-                               ? "cannot run " + options.argv.front() + where
-                               : "cannot change to the directory " + options.directory) +
-                          ": " + ErrorText(trouble.error));
+  if (size != sizeof trouble) {
+    return Status::Ok();
   }
-  return SpawnedProcess{pid, OpenPidfd(pid)};
+  const std::string where = options.directory.empty() ? "" : " in " + options.directory;
+  return Status::Failed((trouble.in_directory
+                             ? "cannot run " + options.argv.front() + where
+                             : "cannot change to the directory " + options.directory) +
+                        ": " + ErrorText(trouble.error));
+}
+
+Result<SpawnedProcess> Spawn(const SpawnOptions& options) {
+  Result<ForkedProcess> forked = Fork(options);
+  if (!forked.ok()) {
+    return forked.status();
+  }
+  ForkedProcess child = std::move(forked).value();
+  if (Status executed = ReadExecReport(options, child.report.get()); !executed.ok()) {
+    ::waitpid(child.process.pid, nullptr, 0);
+    return executed;
+  }
+  return std::move(child.process);
 }
 
 Result<ExitStatus> Reap(pid_t pid) {

@@ -36,8 +36,21 @@ struct SpawnedProcess {
   UniqueFd pidfd;  // Readable when the process has ended.
 };
 
+/// A child that is about to execute.
+struct ForkedProcess {
+  SpawnedProcess process;
+  UniqueFd report;  // Readable when it is known how the exec went: see ReadExecReport.
+};
+
 /// Signals of the child are reset to their defaults, except that an ignored SIGHUP stays ignored.
-/// An exec that fails is an error here, with the file's name and the reason.
+/// Does not wait for the exec, which takes as long as the disk takes on which directory and program
+/// lie: for ever, if that is one of another machine which is gone.
+Result<ForkedProcess> Fork(const SpawnOptions& options);
+/// How the exec went of a child that was forked with these options. An error names the file and the
+/// reason, and the child ends. Ok also if the child was killed before it came to that.
+Status ReadExecReport(const SpawnOptions& options, int report);
+
+/// Both: waits for the exec, and reaps the child if that fails.
 Result<SpawnedProcess> Spawn(const SpawnOptions& options);
 
 /// The exit code of an ended child, or 128 + signal; reaps it.

@@ -3,13 +3,13 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "common/check.h"
 #include "common/log.h"
 #include "common/version.h"
+#include "worker/end_process.h"
 #include "worker/fault.h"
 #include "worker/thread.h"
 
@@ -25,11 +25,6 @@ constexpr seconds kAgentAnswerTimeout{10};
 constexpr seconds kLeaveTimeout{5};
 constexpr milliseconds kCloseTimeout{500};
 constexpr int kExitCode = 70;
-
-void EndThisProcess(int code, const std::string& why) {
-  std::fprintf(stderr, "muster: %s\n", why.c_str());
-  ::_exit(code);
-}
 
 }  // namespace
 

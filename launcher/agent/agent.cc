@@ -36,8 +36,10 @@ Agent::Agent(Loop& loop, AgentOptions options, DriverSession::Options driver, Ca
     : loop_(loop),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
-      processes_(
-          loop, options_.job, [this](Incarnation id, ExitStatus status) { OnExited(id, status); }),
+      processes_(loop,
+                 options_.job,
+                 {[this](Incarnation id, const Status& status) { OnExecuted(id, status); },
+                  [this](Incarnation id, ExitStatus status) { OnExited(id, status); }}),
       pages_(
           loop,
           [this](Incarnation id, std::string_view key, PageClient client) {
@@ -152,26 +154,18 @@ void Agent::Perform(const v1::Welcome& welcome) {
 }
 
 void Agent::Perform(const v1::SpawnWorker& order) {
+  const Incarnation id{order.incarnation()};
   const std::string key = RandomHex(kKeyBytes);
-  Result<pid_t> pid = StartProcess(order, key);
-  v1::AgentReport report;
+  const Result<pid_t> pid = StartProcess(order, key);
   if (!pid.ok()) {
-    spdlog::warn("worker #{} cannot be started: {}", order.incarnation(), pid.status().message());
-    report.mutable_spawn_failed()->set_incarnation(order.incarnation());
-    report.mutable_spawn_failed()->set_message(pid.status().message());
-    driver_.Send(std::move(report));
+    ReportSpawnFailed(id, pid.status());
     return;
   }
-  spdlog::info(
-      "worker #{} started on slot {}, pid {}", order.incarnation(), order.slot(), pid.value());
-  Worker& worker = workers_[{order.incarnation()}];
+  Worker& worker = workers_[id];
   worker.slot = order.slot();
   worker.key = key;
   worker.newcomer = IsNewcomer(order);
   worker.pid = pid.value();
-  report.mutable_worker_started()->set_incarnation(order.incarnation());
-  report.mutable_worker_started()->set_pid(static_cast<uint64_t>(pid.value()));
-  driver_.Send(std::move(report));
 }
 
 Result<pid_t> Agent::StartProcess(const v1::SpawnWorker& order, const std::string& key) {
@@ -193,7 +187,8 @@ Result<pid_t> Agent::StartProcess(const v1::SpawnWorker& order, const std::strin
   spawn.directory = welcome_.directory();
   spawn.stdout_fd = out.value().write.get();
   spawn.stderr_fd = err.value().write.get();
-  spawn.limit_core_dump = true;
+  const auto cores = welcome_.environment().find(kEnvCoreDumps);
+  spawn.limit_core_dump = cores == welcome_.environment().end() || cores->second != "1";
   Result<pid_t> pid = processes_.Start(id, std::move(spawn));
   if (pid.ok()) {
     // A rank that a newcomer may never have must not stand before its lines.

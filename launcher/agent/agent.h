@@ -110,6 +110,8 @@ class Agent {
   void TellWorld(Incarnation id, const v1::FormWorld& order, const v1::Placement& placement);
   Result<pid_t> StartProcess(const v1::SpawnWorker& order, const std::string& key);
 
+  void OnExecuted(Incarnation id, const Status& status);
+  void ReportSpawnFailed(Incarnation id, const Status& status);
   Result<std::shared_ptr<SharedPage>> OnPageAsked(Incarnation id,
                                                   std::string_view key,
                                                   PageClient client);
@@ -126,6 +128,7 @@ class Agent {
   void OnAliveEnded(Incarnation id, AliveState state);
   void OnOwnerDied(Incarnation id, Worker& worker);
   static SilenceSample SampleOf(const Worker& worker);
+  static SilenceVerdict JudgeSilence(Worker& worker, Instant now);
   /// Gives the number of workers that want to run and get no CPU.
   uint32_t LoseTheSilent();
   void Lose(Incarnation id, Worker& worker, v1::WorkerLost::Kind kind, const std::string& evidence);

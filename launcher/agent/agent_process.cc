@@ -17,8 +17,8 @@
 #include "common/loop.h"
 #include "common/network.h"
 #include "common/open_files.h"
+#include "common/write_line.h"
 #include "launcher/agent/agent.h"
-#include "launcher/agent/last_line.h"
 #include "launcher/agent/process_scan.h"
 #include "launcher/agent/socket_directory.h"
 #include "launcher/session/grpc_log.h"
@@ -26,6 +26,7 @@
 namespace muster::launcher {
 namespace {
 
+constexpr Duration kFarewellPatience = std::chrono::seconds(1);
 constexpr int kExitUnfit = 2;  // This host lacks what the job asks for.
 
 class AgentProcess {
@@ -169,7 +170,8 @@ class AgentProcess {
     if (reaper_gone_) {
       RemoveSocketDirectory(directory_);
       if (all && !bootstrap_.farewell().empty()) {
-        WriteLine(STDOUT_FILENO, bootstrap_.farewell());  // Nobody else is left to say so.
+        // Nobody else is left to say so.
+        WriteLine(STDOUT_FILENO, bootstrap_.farewell(), kFarewellPatience);
       }
     } else {
       ::kill(::getppid(), SIGCONT);

@@ -29,6 +29,32 @@ std::string InSeconds(Duration duration) {
 
 }  // namespace
 
+void Agent::OnExecuted(Incarnation id, const Status& status) {
+  const Worker* worker = Find(id);
+  if (worker == nullptr) {
+    return;
+  }
+  if (!status.ok()) {
+    workers_.erase(id);
+    ReportSpawnFailed(id, status);
+    FinishWhenEmpty();
+    return;
+  }
+  spdlog::info("worker #{} started on slot {}, pid {}", id.value, worker->slot, worker->pid);
+  v1::AgentReport report;
+  report.mutable_worker_started()->set_incarnation(id.value);
+  report.mutable_worker_started()->set_pid(static_cast<uint64_t>(worker->pid));
+  driver_.Send(std::move(report));
+}
+
+void Agent::ReportSpawnFailed(Incarnation id, const Status& status) {
+  spdlog::warn("worker #{} cannot be started: {}", id.value, status.message());
+  v1::AgentReport report;
+  report.mutable_spawn_failed()->set_incarnation(id.value);
+  report.mutable_spawn_failed()->set_message(status.message());
+  driver_.Send(std::move(report));
+}
+
 Result<std::shared_ptr<SharedPage>> Agent::OnPageAsked(Incarnation id,
                                                        std::string_view key,
                                                        PageClient client) {
@@ -268,6 +294,19 @@ SilenceSample Agent::SampleOf(const Worker& worker) {
                                                      : ThreadStates(pid, {pid, engine}))};
 }
 
+// Before a worker is lost for its sleep all of its threads are looked at. One that runs may hold
+// what the engine waits for without end: the lock of the process's memory, while it forks a child
+// of many gigabytes. And of a worker in a PID namespace of its own the engine cannot be seen.
+SilenceVerdict Agent::JudgeSilence(Worker& worker, Instant now) {
+  SilenceSample sample = SampleOf(worker);
+  const SilenceVerdict verdict = worker.silence.Judge(sample, now);
+  if (verdict != SilenceVerdict::kSilent) {
+    return verdict;
+  }
+  sample.activity = ActivityOf(ThreadStates(worker.client.pid));
+  return sample.activity == Activity::kAsleep ? verdict : worker.silence.Judge(sample, now);
+}
+
 uint32_t Agent::LoseTheSilent() {
   uint32_t starved = 0;
   const Instant now = loop_.Now();
@@ -275,7 +314,7 @@ uint32_t Agent::LoseTheSilent() {
     if (worker.phase != Phase::kJoined || worker.page->state() != AliveState::kHeld) {
       continue;  // It has not joined yet, or the mutex tells what becomes of it.
     }
-    switch (worker.silence.Judge(SampleOf(worker), now)) {
+    switch (JudgeSilence(worker, now)) {
       case SilenceVerdict::kWell:
         break;
       case SilenceVerdict::kStarved:

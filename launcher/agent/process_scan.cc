@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -91,22 +92,12 @@ bool ParseLiving(const std::string& text, ProcessEntry& entry) {
   return (state != 'Z' && state != 'X') || threads > 1;
 }
 
-std::vector<ProcessEntry> Victims(const SweepTarget& target,
-                                  const std::vector<std::string>& marks) {
-  const std::vector<ProcessEntry> all = ListProcesses();
-  std::set<pid_t> below;
-  if (target.descendants) {
-    for (const ProcessEntry& entry : DescendantsOf(::getpid(), all)) {
-      below.insert(entry.pid);
-    }
-  }
+std::vector<ProcessEntry> Marked(const std::vector<ProcessEntry>& all,
+                                 const std::vector<std::string>& marks) {
   std::vector<ProcessEntry> victims;
-  for (const ProcessEntry& entry : all) {
-    if (entry.pid != ::getpid() &&
-        (below.contains(entry.pid) || EnvironmentHolds(entry.pid, marks))) {
-      victims.push_back(entry);
-    }
-  }
+  std::copy_if(all.begin(), all.end(), std::back_inserter(victims), [&](const ProcessEntry& entry) {
+    return entry.pid != ::getpid() && EnvironmentHolds(entry.pid, marks);
+  });
   return victims;
 }
 
@@ -206,6 +197,19 @@ std::string ThreadStates(pid_t pid, std::initializer_list<pid_t> threads) {
   return states;
 }
 
+std::string ThreadStates(pid_t pid) {
+  std::string states;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(
+      ::opendir(("/proc/" + std::to_string(pid) + "/task").c_str()), ::closedir);
+  while (const dirent* name =
+             folder ? ::readdir(folder.get()) : nullptr) {  // NOLINT(concurrency-mt-unsafe)
+    if (name->d_name[0] != '.') {
+      states += ThreadStates(pid, {static_cast<pid_t>(std::strtol(name->d_name, nullptr, 10))});
+    }
+  }
+  return states;
+}
+
 std::string EnvironmentOf(pid_t pid) {
   const std::string text =
       ReadFile("/proc/" + std::to_string(pid) + "/environ", kEnvironmentBytesMax);
@@ -232,11 +236,17 @@ bool Sweep(const SweepTarget& target, Duration limit) {
   }
   while (true) {
     const bool children_left = target.descendants && ReapEnded();
-    const std::vector<ProcessEntry> victims = Victims(target, marks);
-    if (victims.empty() && !children_left) {
+    // First what needs no look into an environment: that waits for as long as its process holds
+    // the lock of its memory, whosever it is, and a lease may be over.
+    const std::vector<ProcessEntry> all = ListProcesses();
+    const std::vector<ProcessEntry> below =
+        target.descendants ? DescendantsOf(::getpid(), all) : std::vector<ProcessEntry>{};
+    KillAll(below);
+    const std::vector<ProcessEntry> marked = Marked(all, marks);
+    KillAll(marked);
+    if (below.empty() && marked.empty() && !children_left) {
       return true;
     }
-    KillAll(victims);
     if (SteadyClock().Now() >= deadline) {
       return false;
     }

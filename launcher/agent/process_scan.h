@@ -34,6 +34,9 @@ std::vector<ProcessEntry> DescendantsOf(pid_t ancestor, const std::vector<Proces
 /// The state letters of these threads of a process, as far as they can be seen. Some 10 us each.
 std::string ThreadStates(pid_t pid, std::initializer_list<pid_t> threads);
 
+/// Of all its threads.
+std::string ThreadStates(pid_t pid);
+
 /// The environment with which the process was executed: "\0NAME=value\0NAME=value\0"; empty if it
 /// cannot be seen.
 std::string EnvironmentOf(pid_t pid);

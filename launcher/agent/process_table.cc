@@ -1,12 +1,14 @@
 #include "launcher/agent/process_table.h"
 
 #include <signal.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
+#include "common/check.h"
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/worker_page.h"
@@ -120,8 +122,8 @@ class LocalProcessTable::Scanner {
   std::jthread thread_;  // Last: it uses all the others.
 };
 
-LocalProcessTable::LocalProcessTable(Loop& loop, std::string job, Exited exited)
-    : loop_(loop), exited_(std::move(exited)) {
+LocalProcessTable::LocalProcessTable(Loop& loop, std::string job, Callbacks callbacks)
+    : loop_(loop), callbacks_(std::move(callbacks)) {
   scanner_ = std::make_unique<Scanner>(std::move(job), [this](ScanResult result) {
     loop_.Post([this, result = std::move(result)] { OnScanned(result); });
   });
@@ -129,6 +131,11 @@ LocalProcessTable::LocalProcessTable(Loop& loop, std::string job, Exited exited)
 
 LocalProcessTable::~LocalProcessTable() {
   loop_.Cancel(rescan_);
+  for (const auto& [worker, entry] : entries_) {
+    if (entry.report.valid()) {
+      loop_.Unwatch(entry.report.get());
+    }
+  }
 }
 
 Result<pid_t> LocalProcessTable::Start(Incarnation worker, SpawnOptions options) {
@@ -136,12 +143,26 @@ Result<pid_t> LocalProcessTable::Start(Incarnation worker, SpawnOptions options)
   MUSTER_CHECK(!entries_.contains(worker), "an incarnation is started once");
   options.new_group = true;
   options.parent_death_signal = SIGKILL;
-  Result<SpawnedProcess> process = Spawn(options);
-  if (!process.ok()) {
-    return process.status();
+  Result<ForkedProcess> forked = Fork(options);
+  if (!forked.ok()) {
+    return forked.status();
   }
-  entries_[worker].pid = process.value().pid;
-  return process.value().pid;
+  Entry& entry = entries_[worker];
+  entry.pid = forked.value().process.pid;
+  entry.options = std::move(options);
+  entry.report = std::move(forked.value().report);
+  loop_.Watch(entry.report.get(), EPOLLIN, [this, worker](uint32_t) { OnReport(worker); });
+  return entry.pid;
+}
+
+void LocalProcessTable::OnReport(Incarnation worker) {
+  Entry& entry = entries_.at(worker);
+  loop_.Unwatch(entry.report.get());
+  const Status executed = ReadExecReport(entry.options, entry.report.get());
+  entry.report.Reset();
+  entry.options = {};
+  entry.failed = !executed.ok();
+  callbacks_.executed(worker, executed);
 }
 
 // Once reaped, the number may be that of another process or group.
@@ -168,6 +189,9 @@ void LocalProcessTable::OnChildSignal() {
     for (auto& [worker, entry] : entries_) {
       if (entry.pid != pid || entry.status) {
         continue;
+      }
+      if (entry.report.valid()) {
+        OnReport(worker);  // It has ended, so this does not wait.
       }
       ::kill(-pid, SIGKILL);  // Before reaping: until then the group is surely this one.
       const Result<ExitStatus> status = Reap(pid);
@@ -212,8 +236,11 @@ void LocalProcessTable::OnScanned(const std::vector<std::pair<Incarnation, bool>
       continue;
     }
     const ExitStatus status = *it->second.status;
+    const bool was_started = !it->second.failed;
     entries_.erase(it);
-    exited_(worker, status);
+    if (was_started) {
+      callbacks_.exited(worker, status);
+    }
   }
   loop_.Cancel(rescan_);
   if (std::exchange(scan_again_, false)) {

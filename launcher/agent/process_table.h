@@ -26,7 +26,8 @@ class ProcessTable {
  public:
   virtual ~ProcessTable() = default;
 
-  /// Starts a worker as the leader of its own group; gives its pid.
+  /// Forks a worker as the leader of its own group; gives its pid. Whether its program could be
+  /// executed is told later: a disk that does not answer must not hold up the others' news.
   virtual Result<pid_t> Start(Incarnation worker, SpawnOptions options) = 0;
   /// Nothing happens if the worker's process has ended.
   virtual void SignalGroup(Incarnation worker, int signal) = 0;
@@ -35,10 +36,15 @@ class ProcessTable {
 
 class LocalProcessTable final : public ProcessTable {
  public:
-  /// `status` is that of the started process.
-  using Exited = std::function<void(Incarnation worker, ExitStatus status)>;
+  struct Callbacks {
+    /// Once per worker, before anything else. An error: its program could not be executed, and
+    /// nothing else follows.
+    std::function<void(Incarnation worker, const Status& status)> executed;
+    /// `status` is that of the started process.
+    std::function<void(Incarnation worker, ExitStatus status)> exited;
+  };
 
-  LocalProcessTable(Loop& loop, std::string job, Exited exited);
+  LocalProcessTable(Loop& loop, std::string job, Callbacks callbacks);
   ~LocalProcessTable() override;
 
   Result<pid_t> Start(Incarnation worker, SpawnOptions options) override;
@@ -52,17 +58,21 @@ class LocalProcessTable final : public ProcessTable {
   class Scanner;
   struct Entry {
     pid_t pid = 0;                     // Also the group.
+    SpawnOptions options;              // For the message, should the exec fail.
+    UniqueFd report;                   // Until it is known how the exec went.
+    bool failed = false;               // The exec.
     std::optional<ExitStatus> status;  // Set once it is reaped.
     Instant ended;
   };
 
   pid_t Running(Incarnation worker) const;  // 0: it has ended.
+  void OnReport(Incarnation worker);
   void RequestScan();
   void OnScanned(const std::vector<std::pair<Incarnation, bool>>& left);
   bool Overdue(Incarnation worker, const Entry& entry) const;
 
   Loop& loop_;
-  Exited exited_;
+  const Callbacks callbacks_;
   std::map<Incarnation, Entry> entries_;
   bool scanning_ = false;
   bool scan_again_ = false;

@@ -19,11 +19,11 @@
 
 #include "common/log.h"
 #include "common/process.h"
+#include "common/write_line.h"
 #include "launcher/agent/agent_main.h"
 #include "launcher/agent/agent_process.h"
 #include "launcher/agent/bootstrap.h"
 #include "launcher/agent/join.h"
-#include "launcher/agent/last_line.h"
 #include "launcher/agent/socket_directory.h"
 
 namespace muster::launcher {
@@ -34,6 +34,7 @@ constexpr Duration kAgentDeadline = std::chrono::seconds(1);
 // Together less than the second by which the driver waits longer than the agent.
 constexpr Duration kLeaseMargin = std::chrono::milliseconds(500);
 constexpr int kLeaseLookMilliseconds = 250;
+constexpr Duration kLastLinePatience = std::chrono::seconds(1);
 constexpr int kExitUsage = 2;
 
 // Ctrl-C at the driver's terminal and broken pipes end no agent. Blocked signals are read from a
@@ -97,7 +98,8 @@ int CodeOf(int status) {
 void SayWhatStays(const SweepTarget& target) {
   WriteLine(STDERR_FILENO,
             "muster: agent " + target.host +
-                ": some processes of this job do not end; look for MUSTER_JOB=" + target.job);
+                ": some processes of this job do not end; look for MUSTER_JOB=" + target.job,
+            kLastLinePatience);
 }
 
 }  // namespace
@@ -125,7 +127,7 @@ void Reaper::SweepAndLeave() {
   }
   RemoveSocketDirectory(options_.directory);
   if (all && !options_.farewell.empty()) {
-    WriteLine(STDOUT_FILENO, options_.farewell);
+    WriteLine(STDOUT_FILENO, options_.farewell, kLastLinePatience);
   }
 }
 

@@ -10,6 +10,10 @@
 
 namespace muster::launcher {
 
+/// "1" in the job's environment: workers may dump core, within the limits of their host. While one
+/// does its loss shows only as silence, which cuts a dump of more than 5 s short.
+inline constexpr const char* kEnvCoreDumps = "MUSTER_CORE_DUMPS";
+
 struct WorkerIdentity {
   std::string host;
   std::string job;

@@ -233,6 +233,7 @@ void Driver::OnTick() {
   }
   SuspectSilentAgents(now);
   EndLeases();
+  EndStuckAgents(now);
   loop_.After(kTick, [this] { OnTick(); });
 }
 

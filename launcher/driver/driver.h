@@ -54,8 +54,9 @@ class Driver final : private AgentListener {
     bool stopping = false;     // StopAgent was sent; its end is expected.
     bool start_again = false;  // StartAgent came while the old one was ending.
     bool suspected = false;
-    bool lost = false;  // Its lease is over; only its remote shell is still to end.
-    std::string start;  // AgentBootstrap.start.
+    bool lost = false;   // Its lease is over; only its remote shell is still to end.
+    bool stuck = false;  // On this machine, silent for too long: its lifeline was ended.
+    std::string start;   // AgentBootstrap.start.
     std::string boot_id;
     std::optional<AgentStarter::Ended> ended;  // Its first process, or the remote shell.
     Instant last_heard;                        // Of the loop's clock.
@@ -90,6 +91,7 @@ class Driver final : private AgentListener {
   void ForgetAgent(const HostId& host);
   void SuspectSilentAgents(Instant now);
   void EndLeases();
+  void EndStuckAgents(Instant now);
   void LoseAgent(const HostId& host, const std::string& evidence);
 
   // Workers of this machine listen where other machines reach it, before any of these takes part.

@@ -429,6 +429,24 @@ void Driver::EndLeases() {
   }
 }
 
+// An agent on this machine has no lease, so that a driver that was stopped finds all of them as
+// they were. One that is itself stopped, or hangs, would keep its slots for ever, and whoever needs
+// the State of its workers waiting. When its lifeline ends its reaper kills it within a second; if
+// that is stopped too, both are killed from here.
+void Driver::EndStuckAgents(Instant now) {
+  const Duration limit = options_.membership.driver_grace + kDriverLeaseMargin;
+  for (auto& [host, agent] : agents_) {
+    if (agent.kind != AgentKind::kLocal || !agent.announced || agent.stopping || agent.stuck ||
+        now - agent.last_heard <= limit) {
+      continue;
+    }
+    agent.stuck = true;
+    spdlog::warn("host {}: its agent does not answer and is ended", host.value);
+    starter_.EndInput(host);
+    agent.stop_timer = loop_.After(kKillPatience, [this, host = host] { starter_.Kill(host); });
+  }
+}
+
 // The session is closed for good. What is left of a remote shell ends on its own time.
 void Driver::LoseAgent(const HostId& host, const std::string& evidence) {
   const auto it = agents_.find(host);
@@ -460,6 +478,7 @@ void Driver::Perform(const StopAgent& effect, const std::string& /*reason*/) {
   Agent& agent = it->second;
   agent.stopping = true;
   agent.start_again = false;
+  loop_.Cancel(agent.stop_timer);
   v1::AgentOrder order;
   order.mutable_stop_agent();
   service_.Send(host, std::move(order));

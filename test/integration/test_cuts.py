@@ -251,6 +251,30 @@ class HealedWithinTheLease(CutsTest):
         self.finish(job)
 
 
+class Severed(CutsTest):
+    """Two hosts cannot reach each other, while the driver and the third one reach both: their link
+    breaks at each formation, and nobody is dead."""
+
+    def test_the_third_break_expels_one_of_the_two(self):
+        self.network.run("nodeb", ["ip", "route", "add", "blackhole", self.network.address("nodec")],
+                         check=True)
+        self.addCleanup(self.network.run, "nodeb",
+                        ["ip", "route", "delete", "blackhole", self.network.address("nodec")])
+        job = self.start(lease=LONG_LEASE_S)
+        job.wait_size(2)
+        hosts = {e.host for e in job.world().values()}
+        self.assertIn("nodea", hosts, job.report())
+        gone, = {"nodeb", "nodec"} - hosts
+        job.wait_for(lambda: job.events("reaped", host=gone), "the end of the expelled worker",
+                     limit=SWEEP_S)
+        # It ends itself, unless the order to kill it was faster.
+        self.assertIn(job.events("reaped")[0].code, (70, 137), job.report())
+        self.assertEqual(len(job.events("reaped")), 1, job.report())
+        revoked = {e.generation for e in job.events("revoke")}
+        self.assertEqual(revoked, {1, 2, 3}, job.report())
+        self.finish(job)
+
+
 class DriverCutOff(CutsTest):
     def test_for_longer_than_the_lease_everything_ends(self):
         job = self.start_training()

@@ -127,6 +127,38 @@ class AgentEnds(harness.JobTest):
         self.check(lambda agent: [agent, harness.parent_of(agent)])
 
 
+class AgentHangs(harness.JobTest):
+    """A stopped agent, for which no lease runs: after --driver-grace the driver ends it."""
+
+    def check(self, victims_of):
+        job = self.job(hosts="localhost:1\n127.0.0.1:1", np=2, min_np=1, max_np=2,
+                       args=["--driver-grace", 2, "--blacklist-cooldown-range", 1, 1],
+                       worker={"steps": 60, "sleep_ms": 20, "go_file": GO, "children": 1})
+        job.wait_size(2)
+        survivor = job.pid_of_rank(0)
+        lost = [e.pid for e in job.events("init", host="127.0.0.1")]
+        agent, = job.agents("127.0.0.1")
+        victims = victims_of(agent)
+        for pid in victims:
+            job.kill(pid, signal.SIGSTOP)
+        job.wait_size(1)
+        self.assert_same_pids(job, [survivor])
+        generation = job.generation()
+        job.wait_for(lambda: not any(harness.is_alive(pid) for pid in lost + victims),
+                     "the end of the agent and its workers", limit=20)
+        job.wait_size(2, after_generation=generation)
+        self.assert_same_pids(job, [survivor])
+        job.let_go()
+        self.assert_clean(job)
+        self.assert_commits_kept(job)
+
+    def test_the_agent_proper(self):
+        self.check(lambda agent: [agent])
+
+    def test_with_its_reaper(self):
+        self.check(lambda agent: [agent, harness.parent_of(agent)])
+
+
 class DriverPauses(harness.JobTest):
     def test_stop_and_continue_lose_nothing(self):
         job = self.job(hosts="localhost:1\n127.0.0.1:1", min_np=1,

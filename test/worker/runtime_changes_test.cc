@@ -76,6 +76,37 @@ TEST_CASE("runtime frees an operation that others never join in the middle of it
   ShutdownAll(workers);
 }
 
+// Memory that may still be written to is never handed back.
+TEST_CASE("runtime ends the process if an operation does not let go of memory within 5 s",
+          "[engine]") {
+  FakeAgent agent;
+  Workers workers = StartWorld(agent, 1);
+  std::promise<void> release;
+  std::shared_future<void> gate(release.get_future());
+  std::promise<void> blocked;
+  float value = 1;
+  Submission call;
+  call.kind = OpKind::kAllgather;
+  call.name = "held";
+  call.in = {&value, DType::kF32, {1}};
+  call.allocate = [&value, &blocked, gate](const Shape&, DType, const Device&) {
+    blocked.set_value();
+    gate.wait();
+    return &value;
+  };
+  Handle held = workers[0]->runtime().Submit(call);
+  REQUIRE(blocked.get_future().wait_for(kPatience) == std::future_status::ready);
+  const auto start = std::chrono::steady_clock::now();
+  agent.Revoke(1, Incarnations(workers), "test");
+  const auto [code, why] = workers[0]->AwaitEnd();
+  CHECK(std::chrono::steady_clock::now() - start >= std::chrono::seconds(5));
+  CHECK(code == 70);
+  CHECK_THAT(why, Catch::Contains("could not be stopped within 5 s"));
+  CHECK_FALSE(held.poll());
+  release.set_value();
+  CHECK_THROWS_AS(held.wait(), WorkersLost);
+}
+
 TEST_CASE("runtime follows the newest of many worlds", "[engine]") {
   FakeAgent agent;
   Workers workers = StartWorld(agent, 4);

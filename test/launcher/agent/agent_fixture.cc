@@ -246,6 +246,9 @@ AgentUnderTest::AgentUnderTest(const Command& command) : job_(RandomHex(8)), dri
   driver_.welcome.mutable_argv()->Add(command.argv.begin(), command.argv.end());
   (*driver_.welcome.mutable_environment())["PATH"] = "/usr/local/bin:/usr/bin:/bin";
   (*driver_.welcome.mutable_environment())["GREETING"] = "hello";
+  for (const auto& [name, value] : command.environment) {
+    (*driver_.welcome.mutable_environment())[name] = value;
+  }
   driver_.welcome.set_elastic(true);
   temporary_ = (std::filesystem::temp_directory_path() / "agent-test-XXXXXX").string();
   if (::mkdtemp(temporary_.data()) == nullptr) {

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -88,6 +89,7 @@ class AgentUnderTest {
   /// The agent's workers run this command.
   struct Command {
     std::vector<std::string> argv;
+    std::map<std::string, std::string> environment = {};  // Of the job.
   };
   explicit AgentUnderTest(const Command& command);
   ~AgentUnderTest();

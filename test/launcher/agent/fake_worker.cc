@@ -10,7 +10,8 @@
 // A joined worker prints each order as one line. It answers World with Formed, Draining with Left
 // and a pending change that has vanished with Done; Released makes it say Done and Bye, unlock and
 // exit 0; the reason of a Revoked order is a command: `exit CODE` (without unlocking), `unlock`,
-// `suspect RANK`, `mute` (tick no more), `spin` (the same, and run for ever).
+// `suspect RANK`, `mute` (tick no more), `spin` (the same, and run for ever), `busy` (the same, but
+// it is another thread that runs).
 
 #include <grpcpp/create_channel.h>
 #include <poll.h>
@@ -176,6 +177,12 @@ void StartTicking(WorkerPage* page) {
   }).detach();
 }
 
+[[noreturn]] void RunForEver() {
+  while (true) {
+    muted = true;  // A side effect: a loop without one may be left out.
+  }
+}
+
 void Obey(const std::string& command, WorkerPage* page, Stream& stream) {
   if (command.starts_with("exit ")) {
     ::_exit(std::stoi(command.substr(5)));
@@ -183,11 +190,14 @@ void Obey(const std::string& command, WorkerPage* page, Stream& stream) {
   if (command == "unlock") {
     ::pthread_mutex_unlock(&page->alive);
   }
-  if (command == "mute" || command == "spin") {
+  if (command == "mute" || command == "spin" || command == "busy") {
     muted = true;
   }
-  while (command == "spin") {
-    muted = true;  // A side effect: a loop without one may be left out.
+  if (command == "busy") {
+    std::thread(RunForEver).detach();
+  }
+  if (command == "spin") {
+    RunForEver();
   }
   if (command.starts_with("suspect ")) {
     v1::WorkerReport report;

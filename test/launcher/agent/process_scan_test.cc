@@ -87,6 +87,8 @@ TEST_CASE("process scan tells the states of threads, as far as they can be seen"
   int status = 0;
   REQUIRE(::waitpid(child.pid(), &status, WUNTRACED) == child.pid());
   CHECK(ThreadStates(child.pid(), {0, child.pid(), ::getpid()}) == "T");
+  CHECK(ThreadStates(child.pid()) == "T");
+  CHECK(ThreadStates(0).empty());
 }
 
 TEST_CASE("process scan leaves zombies out") {
