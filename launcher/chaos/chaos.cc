@@ -24,8 +24,8 @@ constexpr Duration kGoneAfter = std::chrono::seconds(60);
 constexpr Duration kExhaustedMax = std::chrono::seconds(1);
 // A number that every shell can compute with.
 constexpr uint64_t kHookDraws = 1'000'000;
-// A draw waits so long for a hook that is about to say which host it takes.
-constexpr Duration kHookBegins = std::chrono::milliseconds(10);
+// What comes later than this does not come: draws that are made up for would come all at once.
+constexpr Duration kLateMax = std::chrono::milliseconds(100);
 
 sigset_t EndSignals() {
   sigset_t set;
@@ -74,7 +74,9 @@ int Chaos::Run() {
 }
 
 void Chaos::ArmNext() {
-  draw_ = schedule_.Next();
+  do {
+    draw_ = schedule_.Next();
+  } while (began_ + draw_.at + kLateMax < loop_.Now());
   if (number_ >= options_.count || draw_.at > options_.length) {
     const Instant over = began_ + std::min(draw_.at, options_.length);
     next_ = loop_.After(number_ >= options_.count ? Duration::zero() : over - loop_.Now(),
@@ -86,14 +88,13 @@ void Chaos::ArmNext() {
 }
 
 void Chaos::OnDraw() {
-  if (std::any_of(underway_.begin(), underway_.end(), [](const Underway& underway) {
+  // A hook that begins has yet to say which host it takes: until then nobody may be met.
+  const bool hook_begins =
+      std::any_of(underway_.begin(), underway_.end(), [](const Underway& underway) {
         return underway.hook_begins;
-      })) {
-    next_ = loop_.After(kHookBegins, [this] { OnDraw(); });
-    return;
-  }
+      });
   const int kind = PickKind(options_.kinds, draw_.kind, !HookIsUnderWay());
-  if (kind >= 0) {
+  if (kind >= 0 && !hook_begins) {
     Begin(options_.kinds[static_cast<size_t>(kind)]);
   }
   ArmNext();
@@ -112,7 +113,8 @@ void Chaos::Begin(const ChaosKind& kind) {
 
 void Chaos::BeginOnProcess(ChaosEvent event) {
   bool present = false;
-  event.victim = PickVictim(event.kind, ScanJob(options_.job, present), Rules(), draw_.victim);
+  const std::vector<JobProcess> processes = ScanJob(options_.job, present);
+  event.victim = PickVictim(event.kind, processes, Rules(), draw_.victim);
   event.begin = loop_.Now();
   event.begin_ms = MillisecondsSince1970();
   if (!event.victim) {
@@ -146,8 +148,8 @@ void Chaos::BeginOnProcess(ChaosEvent event) {
   } else if (kind == "descriptors") {
     HoldThenEnd(place, Part(draw_.share, std::min(options_.hold_max, kExhaustedMax)));
   } else {
-    if (kind == "stop") {
-      stopped_[place->event.victim->pid] = std::move(place->pidfd);
+    for (const JobProcess& process : EndingWith(*place->event.victim, processes)) {
+      hurt_[process.pid] = OpenVictim(process);
     }
     Finish(place);
   }
@@ -252,7 +254,7 @@ VictimRules Chaos::Rules() const {
       rules.hosts_taken.insert(underway.event.host);
     }
   }
-  for (const auto& [pid, pidfd] : stopped_) {
+  for (const auto& [pid, pidfd] : hurt_) {
     if (!HasEnded(pidfd)) {
       rules.taken.insert(pid);
     }
@@ -278,7 +280,7 @@ std::vector<std::string> Chaos::HookEnvironment(const Underway& underway) const 
 void Chaos::Look() {
   bool present = false;
   ScanJob(options_.job, present);
-  std::erase_if(stopped_, [](const auto& entry) { return HasEnded(entry.second); });
+  std::erase_if(hurt_, [](const auto& entry) { return HasEnded(entry.second); });
   const Instant now = loop_.Now();
   present_ = present ? now : present_;
   if (DriverIsGone() || now - present_ >= kGoneAfter) {
@@ -319,7 +321,7 @@ void Chaos::StopIfNothingIsLeft() {
 }
 
 void Chaos::ContinueAll() {
-  for (const auto& [pid, pidfd] : stopped_) {
+  for (const auto& [pid, pidfd] : hurt_) {
     if (!HasEnded(pidfd)) {
       const Status ignored = SendSignal(pidfd, SIGCONT);
       static_cast<void>(ignored);

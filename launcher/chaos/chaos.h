@@ -77,8 +77,9 @@ class Chaos {
   uint64_t number_ = 0;
   bool stopping_ = false;
   std::list<Underway> underway_;
-  // Stopped for good: the job ends them, or they go on when all is over.
-  std::map<pid_t, UniqueFd> stopped_;
+  // Killed, stopped for good, or to end with their host: until they have ended. What is stopped the
+  // job ends, or it goes on when all is over.
+  std::map<pid_t, UniqueFd> hurt_;
 };
 
 }  // namespace muster::launcher

@@ -220,7 +220,7 @@ std::vector<JobProcess> ScanJob(const std::string& job, bool& present) {
 UniqueFd OpenVictim(const JobProcess& process) {
   UniqueFd pidfd = OpenPidfd(process.pid);
   // Opened first: what has the same start now is the process that the pidfd stands for.
-  if (process.start == 0 || StartOf(process.pid) != process.start) {
+  if (process.start == 0 || StartOf(process.pid) != process.start || HasEnded(pidfd)) {
     pidfd.Reset();
   }
   return pidfd;

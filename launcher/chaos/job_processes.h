@@ -26,7 +26,7 @@ Result<std::string> FindRunningJob(const std::string& beginning);
 /// carries the job's mark.
 std::vector<JobProcess> ScanJob(const std::string& job, bool& present);
 
-/// A pidfd, or none if the process has ended or is another one by now.
+/// A pidfd, or none if the process has ended (reaped or not) or is another one by now.
 UniqueFd OpenVictim(const JobProcess& process);
 
 /// pidfd_send_signal(2).

@@ -1,6 +1,7 @@
 #include "launcher/chaos/victims.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 namespace muster::launcher {
@@ -20,9 +21,8 @@ bool HasRole(const std::string& kind, JobRole role) {
   return role == JobRole::kWorker || (kind == "descriptors" && role == JobRole::kAgent);
 }
 
-// A worker ends with itself, and with its agent.
-bool EndsWith(const JobProcess& worker, const JobProcess& victim) {
-  return victim.role == JobRole::kWorker ? worker.pid == victim.pid : worker.host == victim.host;
+bool EndsWith(const JobProcess& process, const JobProcess& victim) {
+  return victim.role == JobRole::kWorker ? process.pid == victim.pid : process.host == victim.host;
 }
 
 uint32_t SettledWithout(const JobProcess& victim,
@@ -36,6 +36,16 @@ uint32_t SettledWithout(const JobProcess& victim,
 }
 
 }  // namespace
+
+std::vector<JobProcess> EndingWith(const JobProcess& victim,
+                                   const std::vector<JobProcess>& processes) {
+  std::vector<JobProcess> ending;
+  std::copy_if(processes.begin(),
+               processes.end(),
+               std::back_inserter(ending),
+               [&](const JobProcess& process) { return EndsWith(process, victim); });
+  return ending;
+}
 
 std::optional<JobProcess> PickVictim(const std::string& kind,
                                      const std::vector<JobProcess>& processes,

@@ -28,12 +28,17 @@ struct JobProcess {
   Duration age{};
 };
 
+/// The victim, and those that end because of it: a host's workers and servers with one of its
+/// servers. They still look whole for a while.
+std::vector<JobProcess> EndingWith(const JobProcess& victim,
+                                   const std::vector<JobProcess>& processes);
+
 /// A worker younger than this may not have the state yet.
 inline constexpr Duration kSettledAge = std::chrono::seconds(3);
 
 struct VictimRules {
   std::set<std::string> hosts_taken;  // A hook holds something about them.
-  std::set<pid_t> taken;              // Under way, or stopped for good.
+  std::set<pid_t> taken;              // Under way, or hurt and not ended yet.
   uint32_t kept = 1;                  // So many settled workers stay whole.
 };
 

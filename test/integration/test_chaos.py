@@ -14,8 +14,8 @@ MUSTER = os.path.join(harness.BIN, "muster")
 
 
 class ChaosTest(harness.JobTest):
-    def start(self):
-        job = self.job(hosts=HOSTS, np=3, min_np=1, max_np=3, args=COMES_BACK,
+    def start(self, command=None):
+        job = self.job(hosts=HOSTS, np=3, min_np=1, max_np=3, args=COMES_BACK, command=command,
                        worker={"steps": 60, "sleep_ms": 20, "go_file": GO})
         job.wait_size(3)
         return job
@@ -55,8 +55,9 @@ class ChaosTest(harness.JobTest):
         os.chmod(path, 0o755)
         return folder
 
-    def finish(self, job):
-        job.wait_size(3)
+    def finish(self, job, after=0):
+        """`after`: the generation that something ended."""
+        job.wait_size(3, after_generation=after)
         job.let_go()
         self.assert_clean(job)
         self.assert_commits_kept(job)
@@ -75,13 +76,13 @@ class Kinds(ChaosTest):
         self.assertIn(event["pid"], members)
         self.assertIn(f"worker {event['worker']}, slot 0, pid {event['pid']}", done.stdout)
         job.wait_for(lambda: job.events("reaped", code=137), "the end of the victim")
-        job.wait_for(lambda: job.generation() > generation, "the next world")
-        self.finish(job)
+        self.finish(job, after=generation)
 
     def test_an_agent_and_a_reaper_are_found(self):
         for kind in ("agent", "reaper"):
             with self.subTest(kind):
                 job = self.start()
+                generation = job.generation()
                 servers = job.agents() if kind == "agent" else job.reapers()
                 job.wait_more_steps(150)
                 done = self.chaos(job, "--kinds", kind, "--every", 0.05, "--count", 1)
@@ -89,7 +90,7 @@ class Kinds(ChaosTest):
                 [event] = self.logged(job)
                 self.assertEqual((event["role"], event["outcome"]), (kind, "done"), event)
                 self.assertIn(event["pid"], servers)
-                self.finish(job)
+                self.finish(job, after=generation)
 
     def test_pauses_and_exhausted_descriptors_cost_no_worker(self):
         job = self.start()
@@ -104,6 +105,33 @@ class Kinds(ChaosTest):
         self.assertEqual(job.generation(), generation, job.report())
         self.assert_same_pids(job, members)
         self.finish(job)
+
+
+class Keeping(ChaosTest):
+    def met(self, job, kind, pids):
+        """How many times a burst of events meets one of these, if two workers are to be kept."""
+        result = self.chaos(job, "--kinds", kind, "--every", 0.01, "--count", 20, "--keep", 2,
+                            "--seed", 2)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return sum(e["outcome"] == "done" and e["pid"] in pids for e in self.logged(job))
+
+    def test_a_burst_of_kills_leaves_those_that_are_to_be_kept(self):
+        job = self.start()
+        job.wait_more_steps(150)
+        generation = job.generation()
+        members = {e.pid for e in job.world().values()}
+        self.assertEqual(self.met(job, "kill", members), 1)
+        self.finish(job, after=generation)
+
+    def test_workers_that_are_to_end_with_their_host_are_none_that_are_kept(self):
+        # With an agent ends the shell that it started. The worker behind that ends by itself, or by
+        # the reaper: unless they are stopped.
+        job = self.start(["sh", "-c", '"$@"; exit $?', "sh", harness.WORKER])
+        job.wait_more_steps(150)
+        agents = job.agents()
+        for pid in job.reapers() + [e.pid for e in job.world().values()]:
+            job.kill(pid, signal.SIGSTOP)
+        self.assertEqual(self.met(job, "agent", agents), 1)
 
 
 class Undoing(ChaosTest):

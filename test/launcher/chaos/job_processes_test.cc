@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "common/process.h"
 #include "common/secret.h"
@@ -33,6 +34,16 @@ class Sleeper {
 
 std::string Mark(const std::string& job) {
   return std::string(kEnvJob) + "=" + job;
+}
+
+// Field 22 of /proc/PID/stat; the name of what is started here holds no blank.
+uint64_t StartOf(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string field;
+  for (int i = 0; i < 22; ++i) {
+    stat >> field;
+  }
+  return std::stoull(field);
 }
 
 JobProcess Entry(pid_t pid, uint64_t start) {
@@ -70,6 +81,19 @@ TEST_CASE("a process with another start is not the victim") {
   const Sleeper sleeper({});
   CHECK_FALSE(OpenVictim(Entry(sleeper.pid(), 1)).valid());
   CHECK_FALSE(OpenVictim(Entry(sleeper.pid(), 0)).valid());
+}
+
+TEST_CASE("what has ended is no victim, though nobody has reaped it") {
+  SpawnOptions options;
+  options.argv = {"/bin/sleep", "600"};
+  const SpawnedProcess child = Spawn(options).value();
+  const JobProcess process = Entry(child.pid, StartOf(child.pid));
+  CHECK(OpenVictim(process).valid());
+  REQUIRE(SendSignal(child.pidfd, SIGKILL).ok());
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOWAIT) == 0);
+  CHECK_FALSE(OpenVictim(process).valid());
+  ::waitpid(child.pid, nullptr, 0);
 }
 
 TEST_CASE("a signal reaches the process of the pidfd, and no other once that has ended") {

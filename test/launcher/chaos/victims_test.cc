@@ -104,6 +104,19 @@ TEST_CASE("one that is stopped or cut off does not count as kept") {
   CHECK(AllPicked("agent", TwoHosts(), rules) == std::set<pid_t>{1, 3});
 }
 
+TEST_CASE("a worker ends alone, and with a server of a host all that is there") {
+  const auto ending = [](const JobProcess& victim) {
+    std::set<pid_t> pids;
+    for (const JobProcess& process : EndingWith(victim, TwoHosts())) {
+      pids.insert(process.pid);
+    }
+    return pids;
+  };
+  CHECK(ending(Worker(10, "a")) == std::set<pid_t>{10});
+  CHECK(ending(Server(JobRole::kAgent, 1, "a")) == std::set<pid_t>{1, 2, 10, 11});
+  CHECK(ending(Server(JobRole::kReaper, 4, "b")) == std::set<pid_t>{3, 4, 20, 21});
+}
+
 TEST_CASE("a draw means the same place whatever the order of the processes") {
   std::vector<JobProcess> all = TwoHosts();
   std::vector<JobProcess> reversed(all.rbegin(), all.rend());
