@@ -82,11 +82,27 @@ bool HasPage(pid_t pid) {
   return ReadProc(pid, "maps").find(kPageMapping) != std::string::npos;
 }
 
-// "muster agent", by whatever path.
+// Where its program lies; empty if that cannot be seen.
+std::filesystem::path ProgramOf(pid_t pid) {
+  std::error_code error;
+  return std::filesystem::read_symlink(ProcPath(pid, "exe"), error);
+}
+
+// "muster agent", by whatever path; the file may have been replaced since.
 bool IsAgent(pid_t pid) {
+  const std::string file = ProgramOf(pid).filename().string();
   const std::string line = ReadProc(pid, "cmdline");
   const size_t end = line.find('\0');
-  return end != std::string::npos && std::string_view(line.c_str() + end + 1) == "agent";
+  return (file == "muster" || file == "muster (deleted)") && end != std::string::npos &&
+         std::string_view(line.c_str() + end + 1) == "agent";
+}
+
+// The agent proper is a fork of its reaper: they have the same program, words and environment. An
+// agent of another job may stand above as well, where one is started by a worker of the other.
+bool IsReaperOf(pid_t reaper, pid_t agent) {
+  return IsAgent(reaper) && ProgramOf(reaper) == ProgramOf(agent) &&
+         ReadProc(reaper, "cmdline") == ReadProc(agent, "cmdline") &&
+         EnvironmentOf(reaper) == EnvironmentOf(agent);
 }
 
 JobProcess MakeProcess(JobRole role, pid_t pid, const std::string& environment) {
@@ -110,7 +126,9 @@ pid_t ParentOf(const Parents& parents, pid_t pid) {
   return found == parents.end() ? 0 : found->second;
 }
 
-// The agent proper is the nearest ancestor that is an agent, the reaper its parent.
+// The agent proper has started the worker, or the outermost of the shells around it, which carry
+// its marks; the reaper has started the agent. Anybody else above is none of the job's. A worker
+// whose agent has just ended is the reaper's for a moment, and that has no reaper of its own.
 void AddAgents(const std::map<pid_t, std::string>& marked,
                const std::vector<JobProcess>& workers,
                const Parents& parents,
@@ -118,15 +136,14 @@ void AddAgents(const std::map<pid_t, std::string>& marked,
   std::set<pid_t> seen;
   for (const JobProcess& worker : workers) {
     pid_t agent = ParentOf(parents, worker.pid);
-    while (agent > 1 && !IsAgent(agent)) {
+    while (marked.contains(agent) &&
+           Variable(marked.at(agent), kEnvIncarnation) == worker.incarnation) {
       agent = ParentOf(parents, agent);
     }
     const pid_t reaper = ParentOf(parents, agent);
-    if (agent <= 1 || !seen.insert(agent).second || !IsOwn(agent)) {
-      continue;
-    }
-    found.push_back(MakeProcess(JobRole::kAgent, agent, marked.at(worker.pid)));
-    if (reaper > 1 && IsAgent(reaper) && IsOwn(reaper)) {
+    if (seen.insert(agent).second && IsAgent(agent) && IsReaperOf(reaper, agent) &&
+        IsOwn(agent) && IsOwn(reaper)) {
+      found.push_back(MakeProcess(JobRole::kAgent, agent, marked.at(worker.pid)));
       found.push_back(MakeProcess(JobRole::kReaper, reaper, marked.at(worker.pid)));
     }
   }

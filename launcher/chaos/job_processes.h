@@ -21,8 +21,8 @@ namespace muster::launcher {
 Result<std::string> FindRunningJob(const std::string& beginning);
 
 /// Workers that have taken their page, that is, are about to join or have joined (behind a shell:
-/// the process below it), and the agents and reapers above them. An agent without such a worker
-/// cannot be told from that of another job, and is left out. `present` is set if anything at all
+/// the process below it), and the agents and reapers that started them. An agent without such a
+/// worker cannot be told from that of another job, and is left out, as is one without its reaper. `present` is set if anything at all
 /// carries the job's mark.
 std::vector<JobProcess> ScanJob(const std::string& job, bool& present);
 

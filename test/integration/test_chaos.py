@@ -2,8 +2,12 @@
 
 import json
 import os
+import secrets
 import signal
 import subprocess
+import sys
+import tempfile
+import unittest
 
 import harness
 from harness import GO
@@ -219,6 +223,51 @@ class Which(ChaosTest):
                               timeout=harness.LIMIT_S, check=False)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("belongs to the user with the number 65534", done.stderr)
+
+
+# Lets its child be what it is told to; the child looks like a worker that has taken its page.
+AGENT = """import subprocess, sys
+subprocess.run([sys.executable, "-c", sys.stdin.read()], check=False)
+"""
+WORKER = """import mmap, os, time
+memory = os.memfd_create("muster-page")
+os.ftruncate(memory, 4096)
+page = mmap.mmap(memory, 4096)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+class Strangers(unittest.TestCase):
+    """Processes that look like those of a job, but are none."""
+
+    def start(self, argv, **options):
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            start_new_session=True, preexec_fn=harness.die_with_the_harness, **options)
+        self.addCleanup(process.wait)
+        self.addCleanup(os.killpg, process.pid, signal.SIGKILL)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stdin.close)
+        return process
+
+    def test_what_calls_itself_agent_above_a_worker_is_left_alone(self):
+        job = secrets.token_hex(8)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        with open(os.path.join(folder, "agent"), "w", encoding="utf-8") as file:
+            file.write(AGENT)
+        stranger = self.start([sys.executable, "agent"], cwd=folder)
+        marks = {"MUSTER_JOB": job, "MUSTER_INCARNATION": "1", "MUSTER_HOST": "nodea",
+                 "MUSTER_SLOT": "0"}
+        stranger.stdin.write(f"import os; os.environ.update({marks})\n"
+                             f"os.execv({sys.executable!r}, [{sys.executable!r}, '-c', {WORKER!r}])")
+        stranger.stdin.close()
+        self.assertEqual(stranger.stdout.readline(), "ready\n")
+        done = subprocess.run([MUSTER, "chaos", job, "--kinds", "descriptors", "--every", "0.01",
+                               "--count", "20", "--dry-run"], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, check=False)
+        self.assertEqual(done.stdout.count("would descriptors: worker 1, slot 0, pid "), 20,
+                         done.stdout)
 
 
 if __name__ == "__main__":
