@@ -22,8 +22,6 @@ constexpr Duration kGoneAfter = std::chrono::seconds(60);
 // A worker that can open nothing holds up each change of world, as it would in earnest; one that
 // lasts is told by the formation's deadline, and not what is asked here.
 constexpr Duration kExhaustedMax = std::chrono::seconds(1);
-// A number that every shell can compute with.
-constexpr uint64_t kHookDraws = 1'000'000;
 // What comes later than this does not come: draws that are made up for would come all at once.
 constexpr Duration kLateMax = std::chrono::milliseconds(100);
 
@@ -178,7 +176,9 @@ void Chaos::BeginHook(ChaosEvent event) {
   const Place place = std::prev(underway_.end());
   place->event = std::move(event);
   place->hold = Part(draw_.share, options_.hold_max);
-  place->environment = HookEnvironment(*place);
+  place->environment =
+      HookEnvironment(CurrentEnvironment(),
+                      {options_.job, place->event.number, draw_.victim, place->hold});
   place->hook_begins = true;
   place->hook = std::make_unique<Hook>(
       loop_,
@@ -266,15 +266,6 @@ bool Chaos::HookIsUnderWay() const {
   return std::any_of(underway_.begin(), underway_.end(), [](const Underway& underway) {
     return !IsBuiltInChaos(underway.event.kind);
   });
-}
-
-std::vector<std::string> Chaos::HookEnvironment(const Underway& underway) const {
-  std::vector<std::string> environment = CurrentEnvironment();
-  environment.push_back("MUSTER_CHAOS_JOB=" + options_.job);
-  environment.push_back("MUSTER_CHAOS_NUMBER=" + std::to_string(underway.event.number));
-  environment.push_back("MUSTER_CHAOS_DRAW=" + std::to_string(draw_.victim % kHookDraws));
-  environment.push_back("MUSTER_CHAOS_HOLD_MS=" + std::to_string(underway.hold.count() / 1000));
-  return environment;
 }
 
 void Chaos::Look() {

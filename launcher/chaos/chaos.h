@@ -58,7 +58,6 @@ class Chaos {
   void Tell(const ChaosEvent& event);
   VictimRules Rules() const;
   bool HookIsUnderWay() const;
-  std::vector<std::string> HookEnvironment(const Underway& underway) const;
   void Look();
   bool DriverIsGone() const;
   void StopEvents(const std::string& why);

@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <set>
 #include <sstream>
 #include <utility>
+
+#include "common/worker_page.h"
 
 namespace muster::launcher {
 namespace {
@@ -18,6 +21,8 @@ namespace {
 constexpr Duration kHookLimit = std::chrono::seconds(10);
 constexpr size_t kOutputBytesMax = 4096;
 constexpr size_t kNoteBytesMax = 200;
+// A number that every shell can compute with.
+constexpr uint64_t kHookDraws = 1'000'000;
 
 std::string ReadAll(int fd) {
   std::array<char, kOutputBytesMax> bytes{};
@@ -33,6 +38,33 @@ std::string ExitText(const ExitStatus& status) {
 }
 
 }  // namespace
+
+std::vector<std::string> HookEnvironment(std::vector<std::string> inherited,
+                                         const HookMarks& marks) {
+  const std::vector<std::pair<std::string, std::string>> given{
+      {"MUSTER_CHAOS_JOB", marks.job},
+      {"MUSTER_CHAOS_NUMBER", std::to_string(marks.number)},
+      {"MUSTER_CHAOS_DRAW", std::to_string(marks.draw % kHookDraws)},
+      {"MUSTER_CHAOS_HOLD_MS", std::to_string(marks.hold.count() / 1000)}};
+  std::set<std::string, std::less<>> without{kEnvJob,
+                                             kEnvHost,
+                                             kEnvSlot,
+                                             kEnvIncarnation,
+                                             kEnvAgentDirectory,
+                                             kEnvWorkerKey,
+                                             kEnvListen,
+                                             kEnvPortRange};
+  for (const auto& [name, value] : given) {
+    without.insert(name);
+  }
+  std::erase_if(inherited, [&without](const std::string& entry) {
+    return without.contains(std::string_view(entry).substr(0, entry.find('=')));
+  });
+  for (const auto& [name, value] : given) {
+    inherited.push_back(name + "=" + value);
+  }
+  return inherited;
+}
 
 HookAnswer ReadHookOutput(const std::string& output) {
   constexpr std::string_view kHost = "host ";

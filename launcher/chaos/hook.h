@@ -44,6 +44,17 @@ class Hook {
   Callback done_;
 };
 
+/// What marks a process as a worker's is left out: a hook is none, whoever started chaos.
+struct HookMarks {
+  std::string job;
+  uint64_t number = 0;
+  uint64_t draw = 0;
+  Duration hold{};
+};
+/// `inherited` with the marks of an event; any that it has already give way. Pure.
+std::vector<std::string> HookEnvironment(std::vector<std::string> inherited,
+                                         const HookMarks& marks);
+
 /// What a hook's output says. Pure.
 HookAnswer ReadHookOutput(const std::string& output);
 

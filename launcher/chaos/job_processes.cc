@@ -126,6 +126,24 @@ pid_t ParentOf(const Parents& parents, pid_t pid) {
   return found == parents.end() ? 0 : found->second;
 }
 
+Parents ParentsOf(const std::vector<ProcessEntry>& all) {
+  Parents parents;
+  for (const ProcessEntry& entry : all) {
+    parents[entry.pid] = entry.parent;
+  }
+  return parents;
+}
+
+// This process and what it was started by. Whoever starts it from the shell of a worker gives it
+// the worker's marks, and it may disturb nobody whose end ends it.
+std::set<pid_t> OwnLine(const Parents& parents) {
+  std::set<pid_t> line;
+  for (pid_t pid = ::getpid(); pid > 0 && line.insert(pid).second;) {
+    pid = ParentOf(parents, pid);
+  }
+  return line;
+}
+
 // The agent proper has started the worker, or the outermost of the shells around it, which carry
 // its marks; the reaper has started the agent. Anybody else above is none of the job's. A worker
 // whose agent has just ended is the reaper's for a moment, and that has no reaper of its own.
@@ -133,7 +151,7 @@ void AddAgents(const std::map<pid_t, std::string>& marked,
                const std::vector<JobProcess>& workers,
                const Parents& parents,
                std::vector<JobProcess>& found) {
-  std::set<pid_t> seen;
+  std::set<pid_t> seen = OwnLine(parents);
   for (const JobProcess& worker : workers) {
     pid_t agent = ParentOf(parents, worker.pid);
     while (marked.contains(agent) &&
@@ -141,8 +159,8 @@ void AddAgents(const std::map<pid_t, std::string>& marked,
       agent = ParentOf(parents, agent);
     }
     const pid_t reaper = ParentOf(parents, agent);
-    if (seen.insert(agent).second && IsAgent(agent) && IsReaperOf(reaper, agent) &&
-        IsOwn(agent) && IsOwn(reaper)) {
+    if (seen.insert(agent).second && seen.insert(reaper).second && IsAgent(agent) &&
+        IsReaperOf(reaper, agent) && IsOwn(agent) && IsOwn(reaper)) {
       found.push_back(MakeProcess(JobRole::kAgent, agent, marked.at(worker.pid)));
       found.push_back(MakeProcess(JobRole::kReaper, reaper, marked.at(worker.pid)));
     }
@@ -180,9 +198,12 @@ std::optional<rlim_t> LowestFreeDescriptor(pid_t pid) {
 Result<std::string> FindRunningJob(const std::string& beginning) {
   std::set<std::string> own;
   std::set<std::string> matches;
-  for (const ProcessEntry& entry : ListProcesses()) {
-    const std::string job = Variable(EnvironmentOf(entry.pid), kEnvJob);
-    if (job.empty()) {
+  const std::vector<ProcessEntry> all = ListProcesses();
+  const std::set<pid_t> self = OwnLine(ParentsOf(all));
+  for (const ProcessEntry& entry : all) {
+    const std::string environment = EnvironmentOf(entry.pid);
+    const std::string job = Variable(environment, kEnvJob);
+    if (job.empty() || Variable(environment, kEnvIncarnation).empty() || self.contains(entry.pid)) {
       continue;
     }
     if (!IsOwn(entry.pid)) {
@@ -203,19 +224,22 @@ Result<std::string> FindRunningJob(const std::string& beginning) {
   if (own.empty()) {
     return Status::Invalid("no job of yours runs on this machine");
   }
-  const std::string all = JoinWords(own);
-  return Status::Invalid(matches.empty() ? "no job " + beginning + " of yours runs here, but " + all
-                                         : "several jobs of yours run here, say which: " + all);
+  const std::string names = JoinWords(own);
+  return Status::Invalid(matches.empty()
+                             ? "no job " + beginning + " of yours runs here, but " + names
+                             : "several jobs of yours run here, say which: " + names);
 }
 
 std::vector<JobProcess> ScanJob(const std::string& job, bool& present) {
   const std::vector<std::string> mark{std::string(kEnvJob) + "=" + job};
   std::map<pid_t, std::string> marked;
-  Parents parents;
-  for (const ProcessEntry& entry : ListProcesses()) {
-    parents[entry.pid] = entry.parent;
+  const std::vector<ProcessEntry> all = ListProcesses();
+  const Parents parents = ParentsOf(all);
+  const std::set<pid_t> self = OwnLine(parents);
+  for (const ProcessEntry& entry : all) {
     std::string environment = EnvironmentOf(entry.pid);
-    if (Holds(environment, mark) && IsOwn(entry.pid)) {
+    if (Holds(environment, mark) && !Variable(environment, kEnvIncarnation).empty() &&
+        IsOwn(entry.pid) && !self.contains(entry.pid)) {
       marked.emplace(entry.pid, std::move(environment));
     }
   }
@@ -225,7 +249,7 @@ std::vector<JobProcess> ScanJob(const std::string& job, bool& present) {
     // A forked child has the page too; the worker is the one whose parent has not.
     const pid_t parent = ParentOf(parents, pid);
     const bool parent_has_page = marked.contains(parent) && HasPage(parent);
-    if (!Variable(environment, kEnvIncarnation).empty() && !parent_has_page && HasPage(pid)) {
+    if (!parent_has_page && HasPage(pid)) {
       workers.push_back(MakeProcess(JobRole::kWorker, pid, environment));
     }
   }

@@ -2,7 +2,9 @@
 
 // Finds a job's processes on this machine in /proc, and acts on them through pidfds, so that a pid
 // that is somebody else's by now is never touched. Only processes of the caller's own user count,
-// root's too: who may read everything may not disturb everybody. Without state; any thread.
+// root's too: who may read everything may not disturb everybody. This process and its ancestors are
+// left out: one that was started from a worker's shell has the worker's marks. Without state; any
+// thread.
 
 #include <sys/resource.h>
 
@@ -22,8 +24,8 @@ Result<std::string> FindRunningJob(const std::string& beginning);
 
 /// Workers that have taken their page, that is, are about to join or have joined (behind a shell:
 /// the process below it), and the agents and reapers that started them. An agent without such a
-/// worker cannot be told from that of another job, and is left out, as is one without its reaper. `present` is set if anything at all
-/// carries the job's mark.
+/// worker cannot be told from that of another job, and is left out, as is one without its reaper. `present` is set if anything
+/// at all carries the marks of a worker of the job.
 std::vector<JobProcess> ScanJob(const std::string& job, bool& present);
 
 /// A pidfd, or none if the process has ended (reaped or not) or is another one by now.

@@ -269,6 +269,16 @@ class Strangers(unittest.TestCase):
         self.assertEqual(done.stdout.count("would descriptors: worker 1, slot 0, pid "), 20,
                          done.stdout)
 
+    def test_chaos_with_the_marks_of_a_worker_is_no_job(self):
+        job = secrets.token_hex(8)
+        # As from the shell of a worker; the shell outlives the job here.
+        done = subprocess.run(["sh", "-c", '"$@"; exit $?', "sh", MUSTER, "chaos", job, "--count",
+                               "1", "--every", "0.01"], capture_output=True, text=True,
+                              env={"MUSTER_JOB": job, "MUSTER_INCARNATION": "1"},
+                              timeout=harness.LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stderr, "^muster: no job ")
+
 
 if __name__ == "__main__":
     harness.main()

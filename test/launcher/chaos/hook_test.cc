@@ -38,6 +38,23 @@ TEST_CASE("a hook is called with its word and its environment") {
   CHECK(answer.error.empty());
 }
 
+TEST_CASE("a hook finds what it is called for, once, and is marked as no worker") {
+  const std::vector<std::string> environment =
+      HookEnvironment({"PATH=/bin",
+                       "MUSTER_CHAOS_DRAW=9",
+                       "MUSTER_JOB=other",
+                       "MUSTER_INCARNATION=4",
+                       "MUSTER_WORKER_KEY=key",
+                       "MUSTER_INCIDENT_DIR=/d"},
+                      {"ab12", 7, 3'000'005, std::chrono::milliseconds(1500)});
+  CHECK(environment == std::vector<std::string>{"PATH=/bin",
+                                                "MUSTER_INCIDENT_DIR=/d",
+                                                "MUSTER_CHAOS_JOB=ab12",
+                                                "MUSTER_CHAOS_NUMBER=7",
+                                                "MUSTER_CHAOS_DRAW=5",
+                                                "MUSTER_CHAOS_HOLD_MS=1500"});
+}
+
 TEST_CASE("a hook that fails is told with its code, one that is not there with the reason") {
   const TemporaryFolder folder;
   CHECK(Call(folder.Write("code", "#!/bin/sh\nexit 3\n", 0700), "end").error ==

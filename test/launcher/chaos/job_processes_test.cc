@@ -56,8 +56,9 @@ JobProcess Entry(pid_t pid, uint64_t start) {
 TEST_CASE("a running job is found by the beginning of its id") {
   const std::string job = RandomHex(8);
   const std::string other = RandomHex(8);
-  const Sleeper of_job({Mark(job)});
-  const Sleeper of_other({Mark(other)});
+  const std::string worker = std::string(kEnvIncarnation) + "=1";
+  const Sleeper of_job({Mark(job), worker});
+  const Sleeper of_other({Mark(other), worker});
   REQUIRE(FindRunningJob(job.substr(0, 12)).ok());
   CHECK(FindRunningJob(job.substr(0, 12)).value() == job);
   const Status several = FindRunningJob("").status();
@@ -72,6 +73,10 @@ TEST_CASE("what has taken no page is no victim, though the job is there") {
   bool present = true;
   CHECK(ScanJob(job, present).empty());
   CHECK_FALSE(present);
+  const Sleeper shell({Mark(job)});
+  CHECK(ScanJob(job, present).empty());
+  CHECK_FALSE(present);
+  CHECK_FALSE(FindRunningJob(job).ok());
   const Sleeper sleeper({Mark(job), std::string(kEnvIncarnation) + "=4"});
   CHECK(ScanJob(job, present).empty());
   CHECK(present);
