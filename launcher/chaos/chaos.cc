@@ -25,14 +25,6 @@ constexpr Duration kExhaustedMax = std::chrono::seconds(1);
 // What comes later than this does not come: draws that are made up for would come all at once.
 constexpr Duration kLateMax = std::chrono::milliseconds(100);
 
-sigset_t EndSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  return set;
-}
-
 int64_t MillisecondsSince1970() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -44,6 +36,15 @@ Duration Part(double share, Duration whole) {
 }
 
 }  // namespace
+
+sigset_t EndSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGALRM}) {
+    sigaddset(&set, signal);
+  }
+  return set;
+}
 
 Chaos::Chaos(ChaosOptions options, uint64_t seed)
     : options_(std::move(options)), schedule_(seed, options_.every) {

@@ -1,7 +1,8 @@
 #pragma once
 
 // Chaos: disturbs a job by a schedule, and undoes what it did. One loop thread; blocks in Run. If
-// it is killed itself, a stopped process, a lowered limit and a hook stay as they are.
+// it is killed or stopped itself (SIGKILL, SIGSTOP), a stopped process, a lowered limit and a hook
+// stay as they are.
 
 #include <csignal>
 #include <list>
@@ -19,10 +20,13 @@
 
 namespace muster::launcher {
 
+/// What ends a run in order: all that would end or stop the process otherwise and is no fault.
+sigset_t EndSignals();
+
 class Chaos {
  public:
-  /// `options.job` is a whole id and `options.kinds` what may happen. The caller has blocked SIGINT
-  /// and SIGTERM.
+  /// `options.job` is a whole id and `options.kinds` what may happen. The caller has blocked
+  /// EndSignals().
   Chaos(ChaosOptions options, uint64_t seed);
   ~Chaos();
 

@@ -27,13 +27,12 @@ void PutFirst() {
 }
 
 void BlockSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  const sigset_t set = EndSignals();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  // A reader of the output that goes away must not leave a stopped process behind.
+  // A reader of the output that goes away must not leave a stopped process behind, nor a terminal
+  // that lets no job of the background write.
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGTTOU, SIG_IGN);
 }
 
 }  // namespace

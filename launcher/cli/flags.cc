@@ -319,7 +319,7 @@ const FlagTable& ChaosFlags() {
       "(SIGKILL to one of\nthe two processes that serve a host), descriptors (a worker or an agent "
       "cannot open any more files\nfor a while), and the hooks.",
       "Usage: muster chaos [flags] [JOB]\n",
-      "SIGINT and SIGTERM undo what is under way, then end it.\n\n"
+      "A signal (Ctrl-C, Ctrl-Z too) undoes what is under way, then ends it.\n\n"
       "Exit codes: 0 done; 1 no such job, or a hook or an event failed; 2 usage."};
   return kTable;
 }

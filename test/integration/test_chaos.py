@@ -2,11 +2,13 @@
 
 import json
 import os
+import resource
 import secrets
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import harness
@@ -238,8 +240,13 @@ time.sleep(600)
 """
 
 
-class Strangers(unittest.TestCase):
+class LooksLikeAJob(unittest.TestCase):
     """Processes that look like those of a job, but are none."""
+
+    def setUp(self):
+        self.job = secrets.token_hex(8)
+        self.marks = {"MUSTER_JOB": self.job, "MUSTER_INCARNATION": "1", "MUSTER_HOST": "nodea",
+                      "MUSTER_SLOT": "0"}
 
     def start(self, argv, **options):
         process = subprocess.Popen(
@@ -251,31 +258,69 @@ class Strangers(unittest.TestCase):
         self.addCleanup(process.stdin.close)
         return process
 
+    def start_worker(self):
+        worker = self.start([sys.executable, "-c", WORKER], env=self.marks)
+        self.assertEqual(worker.stdout.readline(), "ready\n")
+        return worker
+
+    def start_chaos(self, *options, **streams):
+        chaos = subprocess.Popen([MUSTER, "chaos", self.job, *map(str, options)],
+                                 stderr=subprocess.DEVNULL,
+                                 **{"stdout": subprocess.DEVNULL, **streams})
+        self.addCleanup(chaos.wait)
+        self.addCleanup(chaos.kill)
+        return chaos
+
+    def wait_for(self, predicate):
+        deadline = time.monotonic() + harness.LIMIT_S
+        while not predicate():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(harness.POLL_S)
+
+
+class UndoingBySignal(LooksLikeAJob):
+    def test_a_signal_ends_a_pause_and_the_run(self):
+        worker = self.start_worker()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT,
+                       signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+            with self.subTest(number.name):
+                chaos = self.start_chaos("--kinds", "pause", "--every", 0.1, "--pause-max", 0.9)
+                self.wait_for(lambda: harness.stat_fields(worker.pid)[0] == "T")
+                chaos.send_signal(number)
+                self.assertEqual(chaos.wait(harness.LIMIT_S), 0)
+                self.assertNotEqual(harness.stat_fields(worker.pid)[0], "T")
+
+    def test_a_signal_brings_a_limit_back(self):
+        worker = self.start_worker()
+        before = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+        chaos = self.start_chaos("--kinds", "descriptors", "--every", 0.1)
+        self.wait_for(lambda: resource.prlimit(worker.pid, resource.RLIMIT_NOFILE) != before)
+        chaos.terminate()
+        self.assertEqual(chaos.wait(harness.LIMIT_S), 0)
+        self.assertEqual(resource.prlimit(worker.pid, resource.RLIMIT_NOFILE), before)
+
+
+class Strangers(LooksLikeAJob):
     def test_what_calls_itself_agent_above_a_worker_is_left_alone(self):
-        job = secrets.token_hex(8)
         folder = self.enterContext(tempfile.TemporaryDirectory())
         with open(os.path.join(folder, "agent"), "w", encoding="utf-8") as file:
             file.write(AGENT)
         stranger = self.start([sys.executable, "agent"], cwd=folder)
-        marks = {"MUSTER_JOB": job, "MUSTER_INCARNATION": "1", "MUSTER_HOST": "nodea",
-                 "MUSTER_SLOT": "0"}
-        stranger.stdin.write(f"import os; os.environ.update({marks})\n"
+        stranger.stdin.write(f"import os; os.environ.update({self.marks})\n"
                              f"os.execv({sys.executable!r}, [{sys.executable!r}, '-c', {WORKER!r}])")
         stranger.stdin.close()
         self.assertEqual(stranger.stdout.readline(), "ready\n")
-        done = subprocess.run([MUSTER, "chaos", job, "--kinds", "descriptors", "--every", "0.01",
+        done = subprocess.run([MUSTER, "chaos", self.job, "--kinds", "descriptors", "--every", "0.01",
                                "--count", "20", "--dry-run"], capture_output=True, text=True,
                               timeout=harness.LIMIT_S, check=False)
         self.assertEqual(done.stdout.count("would descriptors: worker 1, slot 0, pid "), 20,
                          done.stdout)
 
     def test_chaos_with_the_marks_of_a_worker_is_no_job(self):
-        job = secrets.token_hex(8)
         # As from the shell of a worker; the shell outlives the job here.
-        done = subprocess.run(["sh", "-c", '"$@"; exit $?', "sh", MUSTER, "chaos", job, "--count",
-                               "1", "--every", "0.01"], capture_output=True, text=True,
-                              env={"MUSTER_JOB": job, "MUSTER_INCARNATION": "1"},
-                              timeout=harness.LIMIT_S, check=False)
+        done = subprocess.run(["sh", "-c", '"$@"; exit $?', "sh", MUSTER, "chaos", self.job,
+                               "--count", "1", "--every", "0.01"], capture_output=True, text=True,
+                              env=self.marks, timeout=harness.LIMIT_S, check=False)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertRegex(done.stderr, "^muster: no job ")
 
