@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "launcher/incident/record_store.h"
@@ -68,7 +67,7 @@ int Chaos::Run() {
   Look();
   loop_.Run();
   ContinueAll();
-  std::printf("%s\n", report_.Summary(loop_.Now() - began_).c_str());
+  SayChaos(report_.Summary(loop_.Now() - began_));
   return report_.failed() ? 1 : 0;
 }
 
@@ -143,9 +142,9 @@ void Chaos::BeginOnProcess(ChaosEvent event) {
   }
   const std::string& kind = place->event.kind;
   if (kind == "pause") {
-    HoldThenEnd(place, Part(draw_.share, options_.pause_max));
+    UndoAfter(place, Part(draw_.share, options_.pause_max));
   } else if (kind == "descriptors") {
-    HoldThenEnd(place, Part(draw_.share, std::min(options_.hold_max, kExhaustedMax)));
+    UndoAfter(place, Part(draw_.share, std::min(options_.hold_max, kExhaustedMax)));
   } else {
     for (const JobProcess& process : EndingWith(*place->event.victim, processes)) {
       hurt_[process.pid] = OpenVictim(process);
@@ -198,31 +197,42 @@ void Chaos::OnHookBegun(Place place, const HookAnswer& answer) {
     place->event.note = "begin: " + answer.error;
   }
   // What has failed half-way is to be undone as well.
-  HoldThenEnd(place, stopping_ || !answer.error.empty() ? Duration::zero() : place->hold);
+  EndHookAfter(place, stopping_ || !answer.error.empty() ? Duration::zero() : place->hold);
 }
 
-void Chaos::HoldThenEnd(Place place, Duration hold) {
-  place->ends = loop_.After(hold, [this, place] {
-    place->ends = {};
-    End(place);
+// The loop lets `place` be until the Undoer has posted.
+void Chaos::UndoAfter(Place place, Duration hold) {
+  undoer_.At(place->event.begin + hold, [this, place] {
+    Undo(*place);
+    const Instant end = SteadyClock().Now();
+    loop_.Post([this, place, end] {
+      place->event.end = end;
+      Finish(place);
+    });
   });
 }
 
-void Chaos::End(Place place) {
-  const std::string& kind = place->event.kind;
-  if (IsBuiltInChaos(kind)) {
-    if (kind == "descriptors") {
-      RestoreDescriptors(*place->event.victim, place->pidfd, place->before, place->lowered);
-    } else if (!HasEnded(place->pidfd)) {
-      // It may end in this moment: that is no failure.
-      const Status ignored = SendSignal(place->pidfd, SIGCONT);
-      static_cast<void>(ignored);
-    }
-    place->event.end = loop_.Now();
-    return Finish(place);
+void Chaos::Undo(const Underway& underway) {
+  if (underway.event.kind == "descriptors") {
+    RestoreDescriptors(
+        *underway.event.victim, underway.pidfd, underway.before, underway.lowered);
+  } else if (!HasEnded(underway.pidfd)) {
+    // It may end in this moment: that is no failure.
+    const Status ignored = SendSignal(underway.pidfd, SIGCONT);
+    static_cast<void>(ignored);
   }
+}
+
+void Chaos::EndHookAfter(Place place, Duration hold) {
+  place->ends = loop_.After(hold, [this, place] {
+    place->ends = {};
+    EndHook(place);
+  });
+}
+
+void Chaos::EndHook(Place place) {
   place->hook = std::make_unique<Hook>(loop_,
-                                       options_.hook_directory + "/" + kind,
+                                       options_.hook_directory + "/" + place->event.kind,
                                        "end",
                                        place->environment,
                                        [this, place](const HookAnswer& answer) {
@@ -295,14 +305,15 @@ void Chaos::StopEvents(const std::string& why) {
     return;
   }
   stopping_ = true;
-  std::printf("%s\n", ("no more events: " + why).c_str());
+  SayChaos("no more events: " + why);
   loop_.Cancel(next_);
   for (Place place = underway_.begin(); place != underway_.end(); ++place) {
     if (place->ends.value != 0) {
       loop_.Cancel(place->ends);
-      HoldThenEnd(place, Duration::zero());
+      EndHookAfter(place, Duration::zero());
     }
   }
+  undoer_.UndoAll();
   StopIfNothingIsLeft();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Chaos: disturbs a job by a schedule, and undoes what it did. One loop thread; blocks in Run. If
+// Chaos: disturbs a job by a schedule, and undoes what it did. One loop thread, and that of the
+// Undoer for what it does to processes; blocks in Run. If
 // it is killed or stopped itself (SIGKILL, SIGSTOP), a stopped process, a lowered limit and a hook
 // stay as they are.
 
@@ -17,6 +18,7 @@
 #include "launcher/chaos/job_processes.h"
 #include "launcher/chaos/report.h"
 #include "launcher/chaos/schedule.h"
+#include "launcher/chaos/undoer.h"
 
 namespace muster::launcher {
 
@@ -56,8 +58,10 @@ class Chaos {
   void BeginHook(ChaosEvent event);
   void OnHookBegun(Place place, const HookAnswer& answer);
   Status Act(Underway& underway);
-  void HoldThenEnd(Place place, Duration hold);
-  void End(Place place);
+  void UndoAfter(Place place, Duration hold);
+  static void Undo(const Underway& underway);
+  void EndHookAfter(Place place, Duration hold);
+  void EndHook(Place place);
   void Finish(Place place);
   void Tell(const ChaosEvent& event);
   VictimRules Rules() const;
@@ -83,6 +87,7 @@ class Chaos {
   // Killed, stopped for good, or to end with their host: until they have ended. What is stopped the
   // job ends, or it goes on when all is over.
   std::map<pid_t, UniqueFd> hurt_;
+  Undoer undoer_;  // Last: it looks at what is under way, and posts to the loop.
 };
 
 }  // namespace muster::launcher

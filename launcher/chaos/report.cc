@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/write_line.h"
+
 namespace muster::launcher {
 namespace {
 
@@ -18,6 +20,7 @@ using Outcome = ChaosEvent::Outcome;
 constexpr std::array<const char*, 3> kOutcomes{"done", "skipped", "failed"};
 constexpr std::array<const char*, 3> kRoles{"worker", "agent", "reaper"};
 constexpr mode_t kLogMode = 0644;
+constexpr Duration kPatience = std::chrono::milliseconds(100);
 constexpr double kMicroseconds = 1e6;
 
 std::string Seconds(Duration time, const char* format) {
@@ -93,11 +96,17 @@ std::string EventJson(const ChaosEvent& event) {
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+void SayChaos(const std::string& line) {
+  WriteLine(STDOUT_FILENO, line, kPatience);
+}
+
 Status ChaosReport::Open(const std::string& log_file) {
   if (log_file.empty()) {
     return Status::Ok();
   }
-  log_.Reset(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kLogMode));
+  // A pipe that nobody reads takes no line, and holds nothing up.
+  log_.Reset(
+      ::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, kLogMode));
   if (!log_.valid()) {
     return Status::Invalid(log_file + ": " + strerror(errno));
   }
@@ -116,8 +125,7 @@ void ChaosReport::Tell(const ChaosEvent& event, Instant began, bool dry_run) {
       ++failed_;
       break;
   }
-  std::printf("%s\n", EventText(event, began, dry_run).c_str());
-  std::fflush(stdout);
+  SayChaos(EventText(event, began, dry_run));
   if (log_.valid()) {
     const std::string line = EventJson(event) + "\n";
     // A full disk costs lines, never the undoing of what is under way.

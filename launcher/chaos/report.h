@@ -36,6 +36,10 @@ struct ChaosEvent {
 std::string EventText(const ChaosEvent& event, Instant began, bool dry_run);
 std::string EventJson(const ChaosEvent& event);
 
+/// A line on standard output. Lost if nobody takes it for a while: a terminal that was halted must not
+/// halt what ends a run.
+void SayChaos(const std::string& line);
+
 class ChaosReport {
  public:
   /// `log_file`: appended to; empty: none.

@@ -1,7 +1,5 @@
 #include "launcher/chaos/run_chaos.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -18,12 +16,6 @@ constexpr int kUsageError = 2;
 int Fail(int code, const std::string& message) {
   std::fprintf(stderr, "muster: %s\n", message.c_str());
   return code;
-}
-
-// A pause is to end in time although the machine is busy. Where that is not allowed it is as it is.
-void PutFirst() {
-  constexpr int kNice = -10;
-  ::setpriority(PRIO_PROCESS, 0, kNice);
 }
 
 void BlockSignals() {
@@ -62,7 +54,6 @@ Result<std::vector<ChaosKind>> KindsToRun(const std::vector<ChaosKind>& asked,
 
 int RunChaos(ChaosOptions options) {
   BlockSignals();
-  PutFirst();
   std::vector<std::string> hooks;
   if (!options.hook_directory.empty()) {
     Result<std::vector<std::string>> listed = ListHooks(options.hook_directory);
@@ -86,8 +77,7 @@ int RunChaos(ChaosOptions options) {
   if (const Status opened = chaos.OpenLog(); !opened.ok()) {
     return Fail(kUsageError, opened.message());
   }
-  std::printf("job %s, seed %llu\n", options.job.c_str(), static_cast<unsigned long long>(seed));
-  std::fflush(stdout);
+  SayChaos("job " + options.job + ", seed " + std::to_string(seed));
   return chaos.Run();
 }
 

@@ -300,6 +300,31 @@ class UndoingBySignal(LooksLikeAJob):
         self.assertEqual(resource.prlimit(worker.pid, resource.RLIMIT_NOFILE), before)
 
 
+class HeldUp(LooksLikeAJob):
+    def test_an_output_that_takes_nothing_holds_up_no_event(self):
+        self.start_worker()
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        self.addCleanup(os.close, writing)
+        os.set_blocking(writing, False)
+        with self.assertRaises(BlockingIOError):
+            while True:
+                os.write(writing, bytes(4096))
+        os.set_blocking(writing, True)
+        log = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "log")
+        chaos = self.start_chaos("--kinds", "pause", "--every", 0.1, "--count", 5, "--log", log,
+                                 stdout=writing)
+        self.assertEqual(chaos.wait(harness.LIMIT_S), 0)
+        with open(log, encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 5)
+
+    def test_a_log_that_nobody_reads_is_refused(self):
+        self.start_worker()
+        log = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "log")
+        os.mkfifo(log)
+        self.assertEqual(self.start_chaos("--log", log, "--count", 1).wait(harness.LIMIT_S), 2)
+
+
 class Strangers(LooksLikeAJob):
     def test_what_calls_itself_agent_above_a_worker_is_left_alone(self):
         folder = self.enterContext(tempfile.TemporaryDirectory())
