@@ -1,8 +1,8 @@
 #include "launcher/chaos/hook.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,17 +18,13 @@
 namespace muster::launcher {
 namespace {
 
-constexpr Duration kHookLimit = std::chrono::seconds(10);
+// A killed process ends at once, unless it may not be killed (it runs as another user, has left its
+// group) or the kernel holds it.
+constexpr Duration kKilledEnds = std::chrono::seconds(1);
 constexpr size_t kOutputBytesMax = 4096;
 constexpr size_t kNoteBytesMax = 200;
 // A number that every shell can compute with.
 constexpr uint64_t kHookDraws = 1'000'000;
-
-std::string ReadAll(int fd) {
-  std::array<char, kOutputBytesMax> bytes{};
-  const ssize_t size = ::pread(fd, bytes.data(), bytes.size(), 0);
-  return size > 0 ? std::string(bytes.data(), static_cast<size_t>(size)) : "";
-}
 
 std::string ExitText(const ExitStatus& status) {
   if (status.signal != 0) {
@@ -85,46 +81,73 @@ Hook::Hook(Loop& loop,
            const std::string& program,
            const std::string& word,
            std::vector<std::string> environment,
-           Callback done)
-    : loop_(loop), output_(::memfd_create("hook", MFD_CLOEXEC)), done_(std::move(done)) {
+           Callback done,
+           Duration limit)
+    : loop_(loop), done_(std::move(done)) {
+  Result<Pipe> output = MakePipe();
   SpawnOptions options;
   options.argv = {program, word};
   options.environment = std::move(environment);
-  options.stdout_fd = output_.get();
-  Result<SpawnedProcess> spawned = Spawn(options);
+  options.stdout_fd = output.ok() ? output.value().write.get() : -1;
+  Result<SpawnedProcess> spawned = output.ok() ? Spawn(options) : output.status();
   if (!spawned.ok()) {
     limit_ =
         loop_.After(Duration::zero(), [this, why = spawned.status().message()] { Finish(why); });
     return;
   }
   process_ = std::move(spawned).value();
-  limit_ = loop_.After(kHookLimit, [this] {
-    limit_ = {};
-    ::kill(-process_.pid, SIGKILL);
-  });
-  loop_.Watch(process_.pidfd.get(), EPOLLIN, [this](uint32_t) {
-    const Result<ExitStatus> status = Reap(process_.pid);
-    if (status.ok()) {
-      loop_.Unwatch(process_.pidfd.get());
-      process_ = {};
-      Finish(ExitText(status.value()));
-    }
-  });
+  pipe_ = std::move(output.value().read);
+  ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
+  limit_ = loop_.After(limit, [this] { OnLate(); });
+  loop_.Watch(pipe_.get(), EPOLLIN, [this](uint32_t) { ReadOutput(); });
+  loop_.Watch(process_.pidfd.get(), EPOLLIN, [this](uint32_t) { OnEnded(); });
 }
 
 Hook::~Hook() {
   loop_.Cancel(limit_);
+  loop_.Unwatch(pipe_.get());
   if (process_.pid > 0) {
     loop_.Unwatch(process_.pidfd.get());
     ::kill(-process_.pid, SIGKILL);
-    ::waitpid(process_.pid, nullptr, 0);
+    // One that does not end is left to init.
+    ::waitpid(process_.pid, nullptr, WNOHANG);
+  }
+}
+
+void Hook::OnLate() {
+  ::kill(-process_.pid, SIGKILL);
+  limit_ = loop_.After(kKilledEnds, [this] { Finish("it does not end, though it was killed"); });
+}
+
+void Hook::OnEnded() {
+  // Before it is reaped: until then nobody else has the number of its group.
+  ::kill(-process_.pid, SIGKILL);
+  const Result<ExitStatus> status = Reap(process_.pid);
+  if (status.ok()) {
+    loop_.Unwatch(process_.pidfd.get());
+    process_ = {};
+    ReadOutput();
+    Finish(ExitText(status.value()));
+  }
+}
+
+// One piece at a time, so that one who prints without end holds up nobody; what is too much is
+// dropped.
+void Hook::ReadOutput() {
+  std::array<char, kOutputBytesMax> bytes{};
+  const ssize_t size = ::read(pipe_.get(), bytes.data(), bytes.size());
+  if (size == 0) {
+    loop_.Unwatch(pipe_.get());
+  } else if (size > 0) {
+    const size_t room = kOutputBytesMax - output_.size();
+    output_.append(bytes.data(), std::min(static_cast<size_t>(size), room));
   }
 }
 
 void Hook::Finish(const std::string& error) {
   loop_.Cancel(limit_);
   limit_ = {};
-  HookAnswer answer = ReadHookOutput(ReadAll(output_.get()));
+  HookAnswer answer = ReadHookOutput(output_);
   answer.error = error;
   // Its owner may destroy it in the callback.
   const Callback done = std::move(done_);

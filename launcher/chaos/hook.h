@@ -2,7 +2,8 @@
 
 // Hook: one call of a user's program, `PROGRAM begin` or `PROGRAM end`. What it prints is kept: a
 // line `host NAME` says that it holds something about this host, and the rest is a note for the
-// log. It is killed with its group when it takes longer than a hook may. On the loop thread.
+// log. It is killed with its group when it takes longer than a hook may, and given up if it does not
+// end then either. On the loop thread.
 
 #include <functional>
 #include <string>
@@ -17,28 +18,34 @@ namespace muster::launcher {
 struct HookAnswer {
   std::string host;   // Empty: none named.
   std::string note;   // What it printed otherwise, in one line, cut at 200 bytes.
-  std::string error;  // Empty: it exited with 0.
+  std::string error;  // Empty: it exited with 0. What it has left in its group is killed.
 };
 
 class Hook {
  public:
   using Callback = std::function<void(const HookAnswer&)>;
 
-  /// Calls back once, from the loop; not if it is destroyed before, which kills it.
+  /// Calls back once, from the loop; not if it is destroyed before, which kills it. `limit` is what
+  /// one call may take.
   Hook(Loop& loop,
        const std::string& program,
        const std::string& word,
        std::vector<std::string> environment,
-       Callback done);
+       Callback done,
+       Duration limit = std::chrono::seconds(10));
   ~Hook();
   Hook(const Hook&) = delete;
   Hook& operator=(const Hook&) = delete;
 
  private:
+  void OnLate();
+  void OnEnded();
+  void ReadOutput();
   void Finish(const std::string& error);
 
   Loop& loop_;
-  UniqueFd output_;
+  UniqueFd pipe_;
+  std::string output_;
   SpawnedProcess process_;
   Loop::TimerId limit_;
   Callback done_;

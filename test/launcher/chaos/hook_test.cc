@@ -1,5 +1,8 @@
 #include "launcher/chaos/hook.h"
 
+#include <poll.h>
+#include <signal.h>
+
 #include <catch2/catch.hpp>
 #include <memory>
 
@@ -9,14 +12,22 @@
 namespace muster::launcher {
 namespace {
 
-HookAnswer Call(const std::string& program, const std::string& word) {
+constexpr Duration kLimit = std::chrono::seconds(30);
+constexpr int kLimitMilliseconds = 30'000;
+
+HookAnswer Call(const std::string& program, const std::string& word, Duration limit = kLimit) {
   Loop loop;
   HookAnswer got;
   const Hook hook(
-      loop, program, word, {"PATH=/usr/bin:/bin", "NAME=value"}, [&](const HookAnswer& answer) {
+      loop,
+      program,
+      word,
+      {"PATH=/usr/bin:/bin", "NAME=value"},
+      [&](const HookAnswer& answer) {
         got = answer;
         loop.Stop();
-      });
+      },
+      limit);
   loop.Run();
   return got;
 }
@@ -64,7 +75,38 @@ TEST_CASE("a hook that fails is told with its code, one that is not there with t
   CHECK(Call(folder.Path("none"), "end").error.find("none") != std::string::npos);
 }
 
-TEST_CASE("a hook that is given up is killed and calls nobody") {
+TEST_CASE("a hook that takes too long is killed") {
+  const TemporaryFolder folder;
+  CHECK(Call(folder.Write("slow", "#!/bin/sh\nexec sleep 600\n", 0700), "begin", Duration::zero())
+            .error == "it was killed by signal 9");
+}
+
+TEST_CASE("a hook that cannot be killed is given up") {
+  const TemporaryFolder folder;
+  // It is in the group of its parent, so that none of its own is there to be killed.
+  const std::string program = folder.Write("stubborn",
+                                           "#!/usr/bin/perl\n"
+                                           "setpgrp(0, getpgrp(getppid()));\n"
+                                           "$| = 1; print \"$$\\n\"; sleep 600;\n",
+                                           0700);
+  const HookAnswer answer = Call(program, "begin", std::chrono::seconds(2));
+  ::kill(std::stoi(answer.note), SIGKILL);
+  CHECK(answer.error == "it does not end, though it was killed");
+}
+
+TEST_CASE("a hook that prints without end costs no memory, and what it leaves is ended") {
+  const TemporaryFolder folder;
+  const HookAnswer answer =
+      Call(folder.Write("yes", "#!/bin/sh\nsleep 600 &\necho $!\nyes | head -c 9000000\n", 0700),
+           "begin");
+  CHECK(answer.error.empty());
+  CHECK(answer.note.size() == 200);
+  const UniqueFd left = OpenPidfd(std::stoi(answer.note));
+  pollfd entry{left.get(), POLLIN, 0};
+  CHECK((!left.valid() || ::poll(&entry, 1, kLimitMilliseconds) == 1));
+}
+
+TEST_CASE("a hook that nobody waits for any more is killed and calls nobody") {
   const TemporaryFolder folder;
   const std::string program = folder.Write("hook", "#!/bin/sh\nexec sleep 600\n", 0700);
   Loop loop;
