@@ -16,6 +16,8 @@ constexpr size_t kShownMax = 64;
 constexpr uint32_t kWeightMax = 1'000'000;
 constexpr double kEverySecondsMin = 0.01;
 constexpr double kSecondsMax = 3600;
+// A worker that is stopped for a second counts as lost: that is what the kind "stop" is for.
+constexpr double kPauseSecondsMax = 0.9;
 constexpr double kMinutesMax = 60.0 * 24 * 365;
 constexpr int64_t kMicrosecondsPerMinute = 60'000'000;
 
@@ -69,7 +71,7 @@ Result<ChaosOptions> ReadOptions(const FlagValues& values,
   }
   options.count = typed.Count("--count", 1, UINT32_MAX).value_or(options.count);
   options.seed = typed.Count("--seed", 0, UINT32_MAX);
-  options.pause_max = typed.Seconds("--pause-max", 0, kSecondsMax).value_or(options.pause_max);
+  options.pause_max = typed.Seconds("--pause-max", 0, kPauseSecondsMax).value_or(options.pause_max);
   options.hold_max = typed.Seconds("--hold", 0, kSecondsMax).value_or(options.hold_max);
   options.kept = typed.Count("--keep", 1, UINT32_MAX).value_or(options.kept);
   options.hook_directory = typed.Text("--hook-dir").value_or("");

@@ -92,6 +92,7 @@ TEST_CASE("muster chaos refuses values out of range, unknown flags and two jobs"
                              Words{"--keep", "0"},
                              Words{"--seed", "-1"},
                              Words{"--hold", "x"},
+                             Words{"--pause-max", "1"},
                              Words{"--evry", "1"},
                              Words{"ab", "cd"}}) {
     CAPTURE(words);
