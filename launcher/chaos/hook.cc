@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "common/worker_page.h"
+#include "launcher/cli/chaos_options.h"
 
 namespace muster::launcher {
 namespace {
@@ -25,6 +27,19 @@ constexpr size_t kOutputBytesMax = 4096;
 constexpr size_t kNoteBytesMax = 200;
 // A number that every shell can compute with.
 constexpr uint64_t kHookDraws = 1'000'000;
+
+// False also for what is not there: that is told when it is opened.
+bool WritableByOthers(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 &&
+         ((info.st_uid != 0 && info.st_uid != ::geteuid()) ||
+          (info.st_mode & (S_IWGRP | S_IWOTH)) != 0);
+}
+
+Status Refused(const std::string& path) {
+  return Status::Invalid(path + ": somebody else may change it, so its hooks are not run (chmod " +
+                         "go-w, chown)");
+}
 
 std::string ExitText(const ExitStatus& status) {
   if (status.signal != 0) {
@@ -156,12 +171,22 @@ void Hook::Finish(const std::string& error) {
 
 Result<std::vector<std::string>> ListHooks(const std::string& folder) {
   std::vector<std::string> names;
+  if (WritableByOthers(folder)) {
+    return Refused(folder);
+  }
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->is_regular_file() && ::access(entry->path().c_str(), X_OK) == 0) {
-      names.push_back(entry->path().filename().string());
+    const std::string name = entry->path().filename().string();
+    std::error_code unseen;
+    if (!IsChaosName(name) || !entry->is_regular_file(unseen) ||
+        ::access(entry->path().c_str(), X_OK) != 0) {
+      continue;
     }
+    if (WritableByOthers(entry->path())) {
+      return Refused(entry->path());
+    }
+    names.push_back(name);
   }
   if (error) {
     return Status::Invalid(folder + ": " + error.message());

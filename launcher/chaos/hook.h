@@ -65,7 +65,8 @@ std::vector<std::string> HookEnvironment(std::vector<std::string> inherited,
 /// What a hook's output says. Pure.
 HookAnswer ReadHookOutput(const std::string& output);
 
-/// The names of the programs in a folder, in order.
+/// The names of the programs in a folder that can be names of kinds, in order. An error if somebody
+/// else than the user and root could change what is run.
 Result<std::vector<std::string>> ListHooks(const std::string& folder);
 
 }  // namespace muster::launcher

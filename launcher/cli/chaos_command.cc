@@ -26,17 +26,11 @@ PrintAndExit UsageError(const std::string& message) {
           kUsageError};
 }
 
-bool IsName(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  });
-}
-
 Result<ChaosKind> ParseKind(std::string_view text) {
   ChaosKind kind;
   const size_t colon = text.find(':');
   kind.name = text.substr(0, colon);
-  if (!IsName(kind.name)) {
+  if (!IsChaosName(kind.name)) {
     return Status::Invalid("'" + discovery::Printable(kind.name, kShownMax) +
                            "' is not the name of a kind: small letters, digits, - and _");
   }
@@ -93,6 +87,12 @@ bool IsBuiltInChaos(const std::string& name) {
   const std::vector<ChaosKind>& kinds = BuiltInChaos();
   return std::any_of(
       kinds.begin(), kinds.end(), [&name](const ChaosKind& kind) { return kind.name == name; });
+}
+
+bool IsChaosName(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
 }
 
 Result<std::vector<ChaosKind>> ParseChaosKinds(std::string_view text) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -22,6 +23,8 @@ struct ChaosKind {
 /// What needs no program of the user's, with the weights of a run without --kinds.
 const std::vector<ChaosKind>& BuiltInChaos();
 bool IsBuiltInChaos(const std::string& name);
+/// Small letters, digits, - and _: what a kind may be called.
+bool IsChaosName(std::string_view text);
 
 struct ChaosOptions {
   std::string job;               // An id or its beginning; empty: the only one on this machine.

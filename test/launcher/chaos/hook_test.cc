@@ -2,6 +2,8 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -126,11 +128,24 @@ TEST_CASE("the hooks of a folder are its programs, by name") {
   const TemporaryFolder folder;
   folder.Write("slow", "", 0700);
   folder.Write("cut", "", 0700);
-  folder.Write("common.sh", "", 0600);
+  folder.Write("notes", "", 0600);
+  folder.Write("cut.bak", "", 0700);
+  REQUIRE(::symlink("loop", folder.Path("loop").c_str()) == 0);
   const Result<std::vector<std::string>> hooks = ListHooks(folder.Path(""));
   REQUIRE(hooks.ok());
   CHECK(hooks.value() == std::vector<std::string>{"cut", "slow"});
   CHECK_FALSE(ListHooks(folder.Path("none")).ok());
+}
+
+TEST_CASE("hooks that somebody else could change are refused") {
+  const TemporaryFolder folder;
+  const std::string hook = folder.Write("cut", "", 0700);
+  REQUIRE(ListHooks(folder.Path("")).ok());
+  REQUIRE(::chmod(hook.c_str(), 0720) == 0);
+  CHECK(ListHooks(folder.Path("")).status().message().find(hook) == 0);
+  REQUIRE(::chmod(hook.c_str(), 0700) == 0);
+  REQUIRE(::chmod(folder.Path("").c_str(), 0702) == 0);
+  CHECK_FALSE(ListHooks(folder.Path("")).ok());
 }
 
 TEST_CASE("without a choice every built-in kind and every hook comes") {
