@@ -18,6 +18,7 @@
 
 #include "common/process.h"
 #include "common/worker_page.h"
+#include "discovery/host_list.h"
 #include "launcher/agent/process_scan.h"
 
 namespace muster::launcher {
@@ -25,6 +26,7 @@ namespace {
 
 // What a process has mapped that has taken its page; the name that the agent gives the memory.
 constexpr std::string_view kPageMapping = "/memfd:muster-page";
+constexpr size_t kShownMax = 64;
 constexpr int64_t kMicroseconds = 1'000'000;
 
 std::string ProcPath(pid_t pid, const char* name) {
@@ -159,10 +161,15 @@ void AddAgents(const std::map<pid_t, std::string>& marked,
       agent = ParentOf(parents, agent);
     }
     const pid_t reaper = ParentOf(parents, agent);
-    if (seen.insert(agent).second && seen.insert(reaper).second && IsAgent(agent) &&
-        IsReaperOf(reaper, agent) && IsOwn(agent) && IsOwn(reaper)) {
-      found.push_back(MakeProcess(JobRole::kAgent, agent, marked.at(worker.pid)));
-      found.push_back(MakeProcess(JobRole::kReaper, reaper, marked.at(worker.pid)));
+    if (!seen.insert(agent).second || !seen.insert(reaper).second) {
+      continue;
+    }
+    // Their starts first: what looks like an agent afterwards is what they are the starts of.
+    JobProcess served_by = MakeProcess(JobRole::kAgent, agent, marked.at(worker.pid));
+    JobProcess reaped_by = MakeProcess(JobRole::kReaper, reaper, marked.at(worker.pid));
+    if (IsAgent(agent) && IsReaperOf(reaper, agent) && IsOwn(agent) && IsOwn(reaper)) {
+      found.push_back(std::move(served_by));
+      found.push_back(std::move(reaped_by));
     }
   }
 }
@@ -170,7 +177,7 @@ void AddAgents(const std::map<pid_t, std::string>& marked,
 std::string JoinWords(const std::set<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
-    text += (text.empty() ? "" : ", ") + word;
+    text += (text.empty() ? "" : ", ") + discovery::Printable(word, kShownMax);
   }
   return text;
 }
@@ -198,6 +205,7 @@ std::optional<rlim_t> LowestFreeDescriptor(pid_t pid) {
 Result<std::string> FindRunningJob(const std::string& beginning) {
   std::set<std::string> own;
   std::set<std::string> matches;
+  std::string foreign;  // Why it is none of the caller's.
   const std::vector<ProcessEntry> all = ListProcesses();
   const std::set<pid_t> self = OwnLine(ParentsOf(all));
   for (const ProcessEntry& entry : all) {
@@ -208,8 +216,9 @@ Result<std::string> FindRunningJob(const std::string& beginning) {
     }
     if (!IsOwn(entry.pid)) {
       if (!beginning.empty() && job.starts_with(beginning)) {
-        return Status::Invalid("job " + job + " belongs to the user with the number " +
-                               std::to_string(UserOf(entry.pid)) + ", not to you");
+        foreign = "job " + discovery::Printable(job, kShownMax) +
+                  " belongs to the user with the number " + std::to_string(UserOf(entry.pid)) +
+                  ", not to you";
       }
       continue;
     }
@@ -221,12 +230,16 @@ Result<std::string> FindRunningJob(const std::string& beginning) {
   if (matches.size() == 1) {
     return *matches.begin();
   }
+  if (matches.empty() && !foreign.empty()) {
+    return Status::Invalid(foreign);
+  }
   if (own.empty()) {
     return Status::Invalid("no job of yours runs on this machine");
   }
   const std::string names = JoinWords(own);
   return Status::Invalid(matches.empty()
-                             ? "no job " + beginning + " of yours runs here, but " + names
+                             ? "no job " + discovery::Printable(beginning, kShownMax) +
+                                   " of yours runs here, but " + names
                              : "several jobs of yours run here, say which: " + names);
 }
 
@@ -246,11 +259,10 @@ std::vector<JobProcess> ScanJob(const std::string& job, bool& present) {
   present = !marked.empty();
   std::vector<JobProcess> workers;
   for (const auto& [pid, environment] : marked) {
-    // A forked child has the page too; the worker is the one whose parent has not.
-    const pid_t parent = ParentOf(parents, pid);
-    const bool parent_has_page = marked.contains(parent) && HasPage(parent);
-    if (!parent_has_page && HasPage(pid)) {
-      workers.push_back(MakeProcess(JobRole::kWorker, pid, environment));
+    JobProcess worker = MakeProcess(JobRole::kWorker, pid, environment);
+    // Once more, now that the start is known: the number may be that of another process since.
+    if (HasPage(pid) && EnvironmentOf(pid) == environment) {
+      workers.push_back(std::move(worker));
     }
   }
   std::vector<JobProcess> found = workers;
@@ -296,6 +308,9 @@ Result<rlimit> ExhaustDescriptors(const JobProcess& process,
   if (::prlimit(process.pid, RLIMIT_NOFILE, &lowered, nullptr) != 0) {
     return Status::Failed(std::string("its limit cannot be set: ") + strerror(errno));
   }
+  if (HasEnded(pidfd)) {
+    return Status::Failed("it has ended meanwhile");
+  }
   return before;
 }
 
@@ -308,7 +323,8 @@ void RestoreDescriptors(const JobProcess& process,
       now.rlim_cur != lowered.rlim_cur) {
     return;
   }
-  rlimit back{before.rlim_cur, now.rlim_max};
+  // The process may have lowered what it is allowed at the most.
+  const rlimit back{std::min(before.rlim_cur, now.rlim_max), now.rlim_max};
   ::prlimit(process.pid, RLIMIT_NOFILE, &back, nullptr);
 }
 

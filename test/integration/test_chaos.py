@@ -214,17 +214,30 @@ class Which(ChaosTest):
         self.assertRegex(done.stderr, "^muster: no job nosuchjob")
         self.finish(job)
 
-    def test_a_job_of_somebody_else_is_refused(self):
+    def test_a_job_of_somebody_else_is_refused_but_takes_no_name_from_ones_own(self):
         if os.geteuid() != 0:
             self.skipTest("only root can see the processes of others")
-        stranger = subprocess.Popen(["sleep", "600"], user=65534, stdin=subprocess.DEVNULL,
-                                    env={"MUSTER_JOB": "somebodyelses", "PATH": "/usr/bin:/bin"})
-        self.addCleanup(stranger.wait)
-        self.addCleanup(stranger.kill)
-        done = subprocess.run([MUSTER, "chaos", "somebody"], capture_output=True, text=True,
-                              timeout=harness.LIMIT_S, check=False)
+        job = secrets.token_hex(8)
+
+        def start_as(user, name):
+            process = subprocess.Popen(["sleep", "600"], user=user, stdin=subprocess.DEVNULL,
+                                       env={"MUSTER_JOB": name, "MUSTER_INCARNATION": "1",
+                                            "PATH": "/usr/bin:/bin"})
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+
+        def chaos():
+            return subprocess.run([MUSTER, "chaos", job, "--count", "1", "--every", "0.01"],
+                                  capture_output=True, text=True, timeout=harness.LIMIT_S,
+                                  check=False)
+
+        start_as(65534, job + "\x1b[2J")
+        done = chaos()
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("belongs to the user with the number 65534", done.stderr)
+        self.assertNotIn("\x1b", done.stderr)
+        start_as(0, job)
+        self.assertEqual(chaos().returncode, 0)
 
 
 # Lets its child be what it is told to; the child looks like a worker that has taken its page.

@@ -148,5 +148,20 @@ TEST_CASE("a limit that the process has set itself meanwhile stays") {
   CHECK(now.rlim_cur == 7);
 }
 
+TEST_CASE("a limit comes back as far as the process has left itself the right") {
+  const Sleeper sleeper({});
+  const JobProcess process = Entry(sleeper.pid(), 1);
+  const UniqueFd pidfd = OpenPidfd(sleeper.pid());
+  rlimit lowered{};
+  const Result<rlimit> before = ExhaustDescriptors(process, pidfd, lowered);
+  REQUIRE(before.ok());
+  const rlimit own{lowered.rlim_cur, before.value().rlim_cur - 1};
+  ::prlimit(sleeper.pid(), RLIMIT_NOFILE, &own, nullptr);
+  RestoreDescriptors(process, pidfd, before.value(), lowered);
+  rlimit now{};
+  ::prlimit(sleeper.pid(), RLIMIT_NOFILE, nullptr, &now);
+  CHECK(now.rlim_cur == own.rlim_max);
+}
+
 }  // namespace
 }  // namespace muster::launcher
