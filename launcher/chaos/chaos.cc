@@ -144,7 +144,7 @@ void Chaos::BeginOnProcess(ChaosEvent event) {
   if (kind == "pause") {
     UndoAfter(place, Part(draw_.share, options_.pause_max));
   } else if (kind == "descriptors") {
-    UndoAfter(place, Part(draw_.share, std::min(options_.hold_max, kExhaustedMax)));
+    UndoAfter(place, Part(draw_.share, std::min(options_.hook_max, kExhaustedMax)));
   } else {
     for (const JobProcess& process : EndingWith(*place->event.victim, processes)) {
       hurt_[process.pid] = OpenVictim(process);
@@ -175,10 +175,9 @@ void Chaos::BeginHook(ChaosEvent event) {
   underway_.emplace_back();
   const Place place = std::prev(underway_.end());
   place->event = std::move(event);
-  place->hold = Part(draw_.share, options_.hold_max);
-  place->environment =
-      HookEnvironment(CurrentEnvironment(),
-                      {options_.job, place->event.number, draw_.victim, place->hold});
+  place->lasts = Part(draw_.share, options_.hook_max);
+  place->environment = HookEnvironment(
+      CurrentEnvironment(), {options_.job, place->event.number, draw_.victim, place->lasts});
   place->hook_begins = true;
   place->hook = std::make_unique<Hook>(
       loop_,
@@ -197,12 +196,12 @@ void Chaos::OnHookBegun(Place place, const HookAnswer& answer) {
     place->event.note = "begin: " + answer.error;
   }
   // What has failed half-way is to be undone as well.
-  EndHookAfter(place, stopping_ || !answer.error.empty() ? Duration::zero() : place->hold);
+  EndHookAfter(place, stopping_ || !answer.error.empty() ? Duration::zero() : place->lasts);
 }
 
 // The loop lets `place` be until the Undoer has posted.
-void Chaos::UndoAfter(Place place, Duration hold) {
-  undoer_.At(place->event.begin + hold, [this, place] {
+void Chaos::UndoAfter(Place place, Duration lasts) {
+  undoer_.At(place->event.begin + lasts, [this, place] {
     Undo(*place);
     const Instant end = SteadyClock().Now();
     loop_.Post([this, place, end] {
@@ -214,8 +213,7 @@ void Chaos::UndoAfter(Place place, Duration hold) {
 
 void Chaos::Undo(const Underway& underway) {
   if (underway.event.kind == "descriptors") {
-    RestoreDescriptors(
-        *underway.event.victim, underway.pidfd, underway.before, underway.lowered);
+    RestoreDescriptors(*underway.event.victim, underway.pidfd, underway.before, underway.lowered);
   } else if (!HasEnded(underway.pidfd)) {
     // It may end in this moment: that is no failure.
     const Status ignored = SendSignal(underway.pidfd, SIGCONT);
@@ -223,8 +221,8 @@ void Chaos::Undo(const Underway& underway) {
   }
 }
 
-void Chaos::EndHookAfter(Place place, Duration hold) {
-  place->ends = loop_.After(hold, [this, place] {
+void Chaos::EndHookAfter(Place place, Duration lasts) {
+  place->ends = loop_.After(lasts, [this, place] {
     place->ends = {};
     EndHook(place);
   });

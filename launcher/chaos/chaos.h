@@ -40,7 +40,7 @@ class Chaos {
  private:
   struct Underway {
     ChaosEvent event;
-    Duration hold{};
+    Duration lasts{};
     UniqueFd pidfd;
     rlimit before{};
     rlimit lowered{};
@@ -58,9 +58,9 @@ class Chaos {
   void BeginHook(ChaosEvent event);
   void OnHookBegun(Place place, const HookAnswer& answer);
   Status Act(Underway& underway);
-  void UndoAfter(Place place, Duration hold);
+  void UndoAfter(Place place, Duration lasts);
   static void Undo(const Underway& underway);
-  void EndHookAfter(Place place, Duration hold);
+  void EndHookAfter(Place place, Duration lasts);
   void EndHook(Place place);
   void Finish(Place place);
   void Tell(const ChaosEvent& event);

@@ -31,9 +31,8 @@ constexpr uint64_t kHookDraws = 1'000'000;
 // False also for what is not there: that is told when it is opened.
 bool WritableByOthers(const std::string& path) {
   struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 &&
-         ((info.st_uid != 0 && info.st_uid != ::geteuid()) ||
-          (info.st_mode & (S_IWGRP | S_IWOTH)) != 0);
+  return ::stat(path.c_str(), &info) == 0 && ((info.st_uid != 0 && info.st_uid != ::geteuid()) ||
+                                              (info.st_mode & (S_IWGRP | S_IWOTH)) != 0);
 }
 
 Status Refused(const std::string& path) {
@@ -56,7 +55,7 @@ std::vector<std::string> HookEnvironment(std::vector<std::string> inherited,
       {"MUSTER_CHAOS_JOB", marks.job},
       {"MUSTER_CHAOS_NUMBER", std::to_string(marks.number)},
       {"MUSTER_CHAOS_DRAW", std::to_string(marks.draw % kHookDraws)},
-      {"MUSTER_CHAOS_HOLD_MS", std::to_string(marks.hold.count() / 1000)}};
+      {"MUSTER_CHAOS_LASTS_MS", std::to_string(marks.lasts.count() / 1000)}};
   std::set<std::string, std::less<>> without{kEnvJob,
                                              kEnvHost,
                                              kEnvSlot,

@@ -2,8 +2,8 @@
 
 // Hook: one call of a user's program, `PROGRAM begin` or `PROGRAM end`. What it prints is kept: a
 // line `host NAME` says that it holds something about this host, and the rest is a note for the
-// log. It is killed with its group when it takes longer than a hook may, and given up if it does not
-// end then either. On the loop thread.
+// log. It is killed with its group when it takes longer than a hook may, and given up if it does
+// not end then either. On the loop thread.
 
 #include <functional>
 #include <string>
@@ -56,7 +56,7 @@ struct HookMarks {
   std::string job;
   uint64_t number = 0;
   uint64_t draw = 0;
-  Duration hold{};
+  Duration lasts{};
 };
 /// `inherited` with the marks of an event; any that it has already give way. Pure.
 std::vector<std::string> HookEnvironment(std::vector<std::string> inherited,

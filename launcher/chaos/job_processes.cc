@@ -237,10 +237,9 @@ Result<std::string> FindRunningJob(const std::string& beginning) {
     return Status::Invalid("no job of yours runs on this machine");
   }
   const std::string names = JoinWords(own);
-  return Status::Invalid(matches.empty()
-                             ? "no job " + discovery::Printable(beginning, kShownMax) +
-                                   " of yours runs here, but " + names
-                             : "several jobs of yours run here, say which: " + names);
+  return Status::Invalid(matches.empty() ? "no job " + discovery::Printable(beginning, kShownMax) +
+                                               " of yours runs here, but " + names
+                                         : "several jobs of yours run here, say which: " + names);
 }
 
 std::vector<JobProcess> ScanJob(const std::string& job, bool& present) {

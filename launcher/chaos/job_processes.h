@@ -24,8 +24,8 @@ Result<std::string> FindRunningJob(const std::string& beginning);
 
 /// Workers that have taken their page, that is, are about to join or have joined (behind a shell:
 /// the process below it), and the agents and reapers that started them. An agent without such a
-/// worker cannot be told from that of another job, and is left out, as is one without its reaper. `present` is set if anything
-/// at all carries the marks of a worker of the job.
+/// worker cannot be told from that of another job, and is left out, as is one without its reaper.
+/// `present` is set if anything at all carries the marks of a worker of the job.
 std::vector<JobProcess> ScanJob(const std::string& job, bool& present);
 
 /// A pidfd, or none if the process has ended (reaped or not) or is another one by now.

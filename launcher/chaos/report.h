@@ -36,8 +36,8 @@ struct ChaosEvent {
 std::string EventText(const ChaosEvent& event, Instant began, bool dry_run);
 std::string EventJson(const ChaosEvent& event);
 
-/// A line on standard output. Lost if nobody takes it for a while: a terminal that was halted must not
-/// halt what ends a run.
+/// A line on standard output. Lost if nobody takes it for a while: a terminal that was halted must
+/// not halt what ends a run.
 void SayChaos(const std::string& line);
 
 class ChaosReport {

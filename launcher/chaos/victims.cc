@@ -25,12 +25,12 @@ bool EndsWith(const JobProcess& process, const JobProcess& victim) {
   return victim.role == JobRole::kWorker ? process.pid == victim.pid : process.host == victim.host;
 }
 
-uint32_t SettledWithout(const JobProcess& victim,
-                        const std::vector<JobProcess>& processes,
-                        const VictimRules& rules) {
+uint32_t GrownWithout(const JobProcess& victim,
+                      const std::vector<JobProcess>& processes,
+                      const VictimRules& rules) {
   return static_cast<uint32_t>(
       std::count_if(processes.begin(), processes.end(), [&](const JobProcess& process) {
-        return process.role == JobRole::kWorker && process.age >= kSettledAge &&
+        return process.role == JobRole::kWorker && process.age >= kGrownAge &&
                !IsTaken(process, rules) && !EndsWith(process, victim);
       }));
 }
@@ -55,7 +55,7 @@ std::optional<JobProcess> PickVictim(const std::string& kind,
   std::vector<const JobProcess*> candidates;
   for (const JobProcess& process : processes) {
     if (HasRole(kind, process.role) && !IsTaken(process, rules) &&
-        (!hurts || SettledWithout(process, processes, rules) >= rules.kept)) {
+        (!hurts || GrownWithout(process, processes, rules) >= rules.kept)) {
       candidates.push_back(&process);
     }
   }

@@ -34,12 +34,12 @@ std::vector<JobProcess> EndingWith(const JobProcess& victim,
                                    const std::vector<JobProcess>& processes);
 
 /// A worker younger than this may not have the state yet.
-inline constexpr Duration kSettledAge = std::chrono::seconds(3);
+inline constexpr Duration kGrownAge = std::chrono::seconds(3);
 
 struct VictimRules {
-  std::set<std::string> hosts_taken;  // A hook holds something about them.
+  std::set<std::string> hosts_taken;  // A hook does something to them.
   std::set<pid_t> taken;              // Under way, or hurt and not ended yet.
-  uint32_t kept = 1;                  // So many settled workers stay whole.
+  uint32_t kept = 1;                  // So many grown workers stay whole.
 };
 
 /// For an event that hurts: "kill" and "stop" meet workers, "agent" and "reaper" a host; one that

@@ -66,7 +66,7 @@ Result<ChaosOptions> ReadOptions(const FlagValues& values,
   options.count = typed.Count("--count", 1, UINT32_MAX).value_or(options.count);
   options.seed = typed.Count("--seed", 0, UINT32_MAX);
   options.pause_max = typed.Seconds("--pause-max", 0, kPauseSecondsMax).value_or(options.pause_max);
-  options.hold_max = typed.Seconds("--hold", 0, kSecondsMax).value_or(options.hold_max);
+  options.hook_max = typed.Seconds("--hook-max", 0, kSecondsMax).value_or(options.hook_max);
   options.kept = typed.Count("--keep", 1, UINT32_MAX).value_or(options.kept);
   options.hook_directory = typed.Text("--hook-dir").value_or("");
   options.log_file = typed.Text("--log").value_or("");

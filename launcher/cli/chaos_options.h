@@ -34,7 +34,7 @@ struct ChaosOptions {
   uint32_t count = UINT32_MAX;                          // Nor after so many.
   std::optional<uint32_t> seed;                         // Nothing: a random one, which is printed.
   Duration pause_max = std::chrono::milliseconds(200);  // Of a pause.
-  Duration hold_max = std::chrono::seconds(3);          // Of what a hook begins.
+  Duration hook_max = std::chrono::seconds(3);          // Of what a hook begins.
   uint32_t kept = 1;               // So many workers that may hold the state are not hurt.
   std::string hook_directory;      // Empty: no hooks.
   std::string log_file;            // Empty: none.

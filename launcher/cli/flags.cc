@@ -247,9 +247,11 @@ constexpr Flag kChaosFlags[] = {
     {"--seed", "N", "MUSTER_CHAOS_SEED", "random, and printed", kHappen,
      "The same seed draws the same kinds, times and choices."},
     {"--pause-max", "SECONDS", "MUSTER_CHAOS_PAUSE_MAX", "0.2", kHappen,
-     "The longest time from SIGSTOP to SIGCONT of a pause; 0.9 at the most, a longer one is a loss."},
-    {"--hold", "SECONDS", "MUSTER_CHAOS_HOLD", "3", kHappen,
-     "The longest time for which a hook holds; descriptors are exhausted for a second at most."},
+     "The longest time from SIGSTOP to SIGCONT of a pause; at most 0.9, for a longer one is a "
+     "loss."},
+    {"--hook-max", "SECONDS", "MUSTER_CHAOS_HOOK_MAX", "3", kHappen,
+     "The longest time from the begin of a hook to its end; descriptors are exhausted for a second "
+     "at most."},
     {"--keep", "N", "MUSTER_CHAOS_KEEP", "1", kHappen,
      "Of the workers that are older than 3 s so many are neither killed nor stopped for good, so "
      "that the state lives."},

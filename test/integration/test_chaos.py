@@ -74,7 +74,7 @@ class Kinds(ChaosTest):
         job = self.start()
         members = {e.pid for e in job.world().values()}
         generation = job.generation()
-        job.wait_more_steps(150)  # 3 s: the workers count as settled.
+        job.wait_more_steps(150)  # 3 s: the workers may hold the state.
         done = self.chaos(job, "--kinds", "kill", "--every", 0.05, "--count", 1, "--seed", 1)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         [event] = self.logged(job)
@@ -103,7 +103,7 @@ class Kinds(ChaosTest):
         generation = job.generation()
         members = {e.pid for e in job.world().values()}
         done = self.chaos(job, "--kinds", "pause,descriptors", "--every", 0.1, "--count", 12,
-                          "--hold", 0.3, "--seed", 5)
+                          "--hook-max", 0.3, "--seed", 5)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual({e["kind"] for e in self.logged(job)}, {"pause", "descriptors"})
         self.assertTrue(all(e["end_ns"] > e["t_ns"] for e in self.logged(job)))
@@ -145,7 +145,7 @@ class Undoing(ChaosTest):
         job = self.start()
         folder = self.hook(job, "weather", 'echo "$1" >> "$HOSTS-weather"\necho rain\n')
         process = self.start_chaos(job, "--kinds", "weather", "--hook-dir", folder, "--every", 0.05,
-                                   "--hold", 3600, "--seed", 1)
+                                   "--hook-max", 3600, "--seed", 1)
         calls = job.hosts_file + "-weather"
         job.wait_for(lambda: os.path.exists(calls), "the beginning")
         process.send_signal(signal.SIGTERM)
@@ -188,7 +188,10 @@ class Which(ChaosTest):
         generation = job.generation()
         done = self.chaos(job, "--kinds", "kill,agent", "--every", 0.02, "--count", 20, "--dry-run")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(done.stdout.count(" would "), 20, done.stdout)
+        told = [line for line in done.stdout.splitlines() if " would " in line]
+        self.assertEqual(len(told), 20, done.stdout)
+        for line in told:
+            self.assertRegex(line, r"would (kill: worker \d+, slot 0,|agent: agent) pid \d+ on host ")
         job.wait_more_steps(10)
         self.assertEqual(job.generation(), generation, job.report())
         self.finish(job)
@@ -199,6 +202,19 @@ class Which(ChaosTest):
         job.let_go()
         self.assert_clean(job)
         self.assertEqual(process.wait(harness.LIMIT_S), 0)
+
+    def test_a_hook_is_ended_though_the_job_is_over(self):
+        job = self.start()
+        folder = self.hook(job, "weather", 'echo "$1" >> "$HOSTS-weather"\n')
+        process = self.start_chaos(job, "--kinds", "weather", "--hook-dir", folder, "--every", 0.05,
+                                   "--hook-max", 3600)
+        calls = job.hosts_file + "-weather"
+        job.wait_for(lambda: os.path.exists(calls), "the beginning")
+        job.let_go()
+        self.assert_clean(job)
+        self.assertEqual(process.wait(harness.LIMIT_S), 0)
+        with open(calls, encoding="utf-8") as file:
+            self.assertEqual(file.read().split(), ["begin", "end"])
 
     def test_it_refuses_what_is_not_there(self):
         job = self.start()

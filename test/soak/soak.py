@@ -109,7 +109,7 @@ class Soak:
     def chaos_options(self):
         settings = self.settings
         return ["--minutes", settings.minutes, "--every", settings.every, "--seed", settings.seed,
-                "--kinds", settings.kinds, "--hold", settings.hold, "--keep", 2]
+                "--kinds", settings.kinds, "--hook-max", settings.hold, "--keep", 2]
 
     def finish(self):
         code = self.stage.end(END_S)

@@ -65,7 +65,7 @@ TEST_CASE("a hook finds what it is called for, once, and is marked as no worker"
                                                 "MUSTER_CHAOS_JOB=ab12",
                                                 "MUSTER_CHAOS_NUMBER=7",
                                                 "MUSTER_CHAOS_DRAW=5",
-                                                "MUSTER_CHAOS_HOLD_MS=1500"});
+                                                "MUSTER_CHAOS_LASTS_MS=1500"});
 }
 
 TEST_CASE("a hook that fails is told with its code, one that is not there with the reason") {

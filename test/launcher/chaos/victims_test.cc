@@ -90,8 +90,8 @@ TEST_CASE("a worker that has just started keeps no state, but may be met") {
   VictimRules rules;
   rules.kept = 1;
   CHECK(AllPicked("kill", young, rules) == std::set<pid_t>{20});
-  const std::vector<JobProcess> settled{Worker(10, "a"), Worker(20, "b", seconds(3))};
-  CHECK(AllPicked("kill", settled, rules) == std::set<pid_t>{10, 20});
+  const std::vector<JobProcess> grown{Worker(10, "a"), Worker(20, "b", seconds(3))};
+  CHECK(AllPicked("kill", grown, rules) == std::set<pid_t>{10, 20});
 }
 
 TEST_CASE("one that is stopped or cut off does not count as kept") {

@@ -46,9 +46,9 @@ TEST_CASE("muster chaos alone disturbs the only job with everything that is buil
 }
 
 TEST_CASE("muster chaos takes flags before and behind the job") {
-  const Words flags{"--every",        "1.5", "--minutes",   "2",   "--count", "9",
-                    "--seed",         "7",   "--pause-max", "0.1", "--hold",  "4",
-                    "--keep",         "3",   "--hook-dir",  "/h",  "--log",   "/l",
+  const Words flags{"--every",        "1.5", "--minutes",   "2",   "--count",    "9",
+                    "--seed",         "7",   "--pause-max", "0.1", "--hook-max", "4",
+                    "--keep",         "3",   "--hook-dir",  "/h",  "--log",      "/l",
                     "--incident-dir", "/d",  "--dry-run"};
   for (const bool job_first : {false, true}) {
     Words words = flags;
@@ -60,7 +60,7 @@ TEST_CASE("muster chaos takes flags before and behind the job") {
     CHECK(options.count == 9);
     CHECK(options.seed == 7);
     CHECK(options.pause_max == milliseconds(100));
-    CHECK(options.hold_max == seconds(4));
+    CHECK(options.hook_max == seconds(4));
     CHECK(options.kept == 3);
     CHECK(options.hook_directory == "/h");
     CHECK(options.log_file == "/l");
@@ -91,7 +91,7 @@ TEST_CASE("muster chaos refuses values out of range, unknown flags and two jobs"
                              Words{"--count", "0"},
                              Words{"--keep", "0"},
                              Words{"--seed", "-1"},
-                             Words{"--hold", "x"},
+                             Words{"--hook-max", "x"},
                              Words{"--pause-max", "1"},
                              Words{"--evry", "1"},
                              Words{"ab", "cd"}}) {
