@@ -191,7 +191,7 @@ class Which(ChaosTest):
         told = [line for line in done.stdout.splitlines() if " would " in line]
         self.assertEqual(len(told), 20, done.stdout)
         for line in told:
-            self.assertRegex(line, r"would (kill: worker \d+, slot 0,|agent: agent) pid \d+ on host ")
+            self.assertRegex(line, r"would (kill: worker \d+, slot 0,|agent: agent) pid \d+ on ")
         job.wait_more_steps(10)
         self.assertEqual(job.generation(), generation, job.report())
         self.finish(job)
@@ -360,13 +360,14 @@ class Strangers(LooksLikeAJob):
         with open(os.path.join(folder, "agent"), "w", encoding="utf-8") as file:
             file.write(AGENT)
         stranger = self.start([sys.executable, "agent"], cwd=folder)
+        program = [sys.executable, "-c", WORKER]
         stranger.stdin.write(f"import os; os.environ.update({self.marks})\n"
-                             f"os.execv({sys.executable!r}, [{sys.executable!r}, '-c', {WORKER!r}])")
+                             f"os.execv({program[0]!r}, {program!r})")
         stranger.stdin.close()
         self.assertEqual(stranger.stdout.readline(), "ready\n")
-        done = subprocess.run([MUSTER, "chaos", self.job, "--kinds", "descriptors", "--every", "0.01",
-                               "--count", "20", "--dry-run"], capture_output=True, text=True,
-                              timeout=harness.LIMIT_S, check=False)
+        done = subprocess.run([MUSTER, "chaos", self.job, "--kinds", "descriptors", "--every",
+                               "0.01", "--count", "20", "--dry-run"], capture_output=True,
+                              text=True, timeout=harness.LIMIT_S, check=False)
         self.assertEqual(done.stdout.count("would descriptors: worker 1, slot 0, pid "), 20,
                          done.stdout)
 
