@@ -105,8 +105,10 @@ class Kinds(ChaosTest):
         done = self.chaos(job, "--kinds", "pause,descriptors", "--every", 0.1, "--count", 12,
                           "--hook-max", 0.3, "--seed", 5)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual({e["kind"] for e in self.logged(job)}, {"pause", "descriptors"})
-        self.assertTrue(all(e["end_ns"] > e["t_ns"] for e in self.logged(job)))
+        # One is skipped if all whom it could meet are under way.
+        events = [e for e in self.logged(job) if e["outcome"] != "skipped"]
+        self.assertEqual({e["kind"] for e in events}, {"pause", "descriptors"}, done.stdout)
+        self.assertTrue(all(e["end_ns"] > e["t_ns"] for e in events), done.stdout)
         job.wait_more_steps(10)
         self.assertEqual(job.generation(), generation, job.report())
         self.assert_same_pids(job, members)
