@@ -69,6 +69,7 @@ void Machine::Boot(uint64_t number, const v1::AgentBootstrap& bootstrap) {
   }
   Run& run = *run_;
   site_.universe.Note("the agent of " + host_.value + " starts");
+  Disturbed();
   KillWorkers("", "an earlier agent of this host");
   run.loop = std::make_unique<Loop>();
   launcher::DriverSession::Options driver;
@@ -215,9 +216,20 @@ void Machine::OnDriverGone() {
   site_.universe.At(kAgentDeadline + milliseconds(5), end);  // The reaper does it.
 }
 
+bool Machine::WellFor(Duration time) const {
+  return run_ != nullptr && run_->agent != nullptr && run_->process->alive &&
+         !run_->process->stopped && site_.universe.now() - disturbed_ > time &&
+         site_.network.Connected(address_, kDriverMachine);
+}
+
+void Machine::Disturbed() {
+  disturbed_ = site_.universe.now();
+}
+
 // ---------------------------------------------------------------- faults
 
 void Machine::KillAgent() {
+  Disturbed();
   if (run_ == nullptr) {
     return;
   }
@@ -233,6 +245,7 @@ void Machine::KillAgent() {
 }
 
 void Machine::KillReaper() {
+  Disturbed();
   if (run_ == nullptr) {
     return;
   }
@@ -247,6 +260,7 @@ void Machine::KillReaper() {
 }
 
 void Machine::KillAgentAndReaper() {
+  Disturbed();
   if (run_ == nullptr) {
     return;
   }
@@ -256,6 +270,7 @@ void Machine::KillAgentAndReaper() {
 }
 
 void Machine::StopAgent() {
+  Disturbed();
   if (run_ != nullptr) {
     site_.universe.Note("the agent of " + host_.value + " is stopped");
     site_.universe.Stop(run_->process);
@@ -263,12 +278,14 @@ void Machine::StopAgent() {
 }
 
 void Machine::ContinueAgent() {
+  Disturbed();
   if (run_ != nullptr) {
     site_.universe.Continue(run_->process);
   }
 }
 
 void Machine::Terminate() {
+  Disturbed();
   if (run_ == nullptr) {
     return;
   }
@@ -282,6 +299,7 @@ void Machine::Terminate() {
 }
 
 void Machine::Reboot(Duration down) {
+  Disturbed();
   site_.universe.Note("machine " + host_.value + " reboots");
   down_until_ = site_.universe.now() + down;
   KillWorkers("", "their machine reboots");
