@@ -87,6 +87,9 @@ void JobSim::OnCommitted(const SimWorker& worker, CommitId commit, uint64_t step
                     Text(commit) + ", others have " + std::to_string(it->second.step));
   }
   last_commit_ = universe_.now();
+  if (!state_heard_of_ && commit.sequence > 0 && Counts(worker)) {
+    universe_.At(kHeardOf, [this, &worker] { state_heard_of_ |= Counts(worker); });
+  }
   if (is_new) {
     universe_.Note(Name(worker) + " commits " + Text(commit) + ", step " + std::to_string(step));
   }
@@ -94,7 +97,10 @@ void JobSim::OnCommitted(const SimWorker& worker, CommitId commit, uint64_t step
 
 // Nobody may hold anything newer than what a new world agrees on, unless it is about to be told to
 // go, or to bring it into the next one.
-void JobSim::OnSynced(const SimWorker& worker, CommitId commit, bool /*fresh*/) {
+void JobSim::OnSynced(const SimWorker& worker, CommitId commit, bool fresh) {
+  if (fresh && state_heard_of_) {
+    universe_.Wrong("generation " + std::to_string(worker.newest().value) + " starts anew");
+  }
   for (const auto& other : site_.workers) {
     const std::optional<CommitId>& held = other->held();
     const bool heard_of = held && universe_.now() - *other->holds_since() > kHeardOf;
@@ -223,7 +229,7 @@ void JobSim::CheckExitCode(int code) {
       right = faults_ > 0;
       break;
     case launcher::kExitSignalBase + 15:
-      right = stop_asked_ || any([](const SimWorker& worker) {
+      right = stop_asked_ || (drained_ && !membership.elastic) || any([](const SimWorker& worker) {
                 return worker.ended_with() && worker.ended_with()->code == 143;
               });
       break;

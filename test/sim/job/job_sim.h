@@ -106,6 +106,7 @@ class JobSim final : private Observer {
   // What has happened.
   std::map<CommitId, Commit> commits_;
   Instant last_commit_{};
+  bool state_heard_of_ = false;  // The driver knows that steps were made.
   bool anybody_done_ = false;
   std::set<Incarnation> frozen_;  // Were stopped for longer than anybody has to bear.
 };
