@@ -24,20 +24,18 @@ uint64_t Mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The smallest root with root * root >= count. In integers at the end, so that all machines agree.
+// The smallest root with root * root >= count. The square root of a rounded number may be one too
+// small.
 uint64_t RootAbove(uint64_t count) {
   const auto suffices = [count](uint64_t root) { return (count - 1) / root < root; };
   uint64_t root = std::max<uint64_t>(1, static_cast<uint64_t>(std::sqrt(count)));
-  while (root > 1 && suffices(root - 1)) {
-    --root;
-  }
   while (!suffices(root)) {
     ++root;
   }
   return root;
 }
 
-// Rows and columns have at most 32 bits, so nothing overflows.
+// Both are at most 2^32, so nothing overflows.
 uint64_t Shift(uint64_t half, uint64_t hash, uint64_t bound) {
   const uint64_t shifted = half + (((hash >> 32) * bound) >> 32);
   return shifted < bound ? shifted : shifted - bound;
