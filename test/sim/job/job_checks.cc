@@ -122,9 +122,9 @@ void JobSim::ExpectCarriedOn(const SimWorker& holder, CommitId held, Generation 
 
 // While nothing is done to its agent.
 void JobSim::ExpectFrozenLost(const SimWorker& worker) {
-  universe_.At(kFrozenLost, [this, &worker] {
-    if (site_.driver && worker.alive() && worker.process()->stopped && worker.joined() &&
-        !worker.leaving() && worker.machine()->WellFor(kFrozenLost)) {
+  universe_.At(kFrozenLost, [this, &worker, stops = worker.stops()] {
+    if (site_.driver && worker.alive() && worker.stops() == stops && worker.process()->stopped &&
+        worker.joined() && !worker.leaving() && worker.machine()->WellFor(kFrozenLost)) {
       universe_.Wrong(Name(worker) + " has been frozen for 4 s, and is not lost");
     }
   });

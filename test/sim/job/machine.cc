@@ -144,14 +144,28 @@ void Machine::EndRun(int code, bool swept) {
   if (!run->starter.ended || !run->shell) {
     return;
   }
-  const auto tell = [ended = run->starter.ended, code, swept] { ended(code, swept); };
-  if (!run->remote) {
-    site_.universe.At(site_.universe.Between(milliseconds(1), milliseconds(20)), tell);
-  } else if (site_.network.Connected(address_, kDriverMachine)) {
-    site_.universe.At(site_.universe.Between(milliseconds(1), milliseconds(100)), tell);
+  const auto tell = [this, run, code, swept] {
+    const auto ended = [ended = run->starter.ended, code, swept] { ended(code, swept); };
+    if (run->remote && !site_.network.Connected(address_, kDriverMachine)) {
+      site_.network.OnHeal(ended);
+    } else {
+      site_.universe.At(site_.universe.Between(milliseconds(1), milliseconds(20)), ended);
+    }
+  };
+  if (swept) {
+    WhenWorkersGone(tell);
   } else {
-    site_.network.OnHeal(tell);
+    tell();
   }
+}
+
+void Machine::WhenWorkersGone(Action action) {
+  const bool gone =
+      std::all_of(site_.workers.begin(), site_.workers.end(), [&](const auto& worker) {
+        return worker->machine() != this || worker->alive() || worker->gone();
+      });
+  site_.universe.At(
+      milliseconds(2), gone ? action : [this, action] { WhenWorkersGone(action); });
 }
 
 void Machine::DestroyLater(std::shared_ptr<Run> run) {

@@ -61,6 +61,8 @@ class Machine {
   void Reboot(Duration down);
   /// The driver's process has ended.
   void OnDriverGone();
+  /// Once no process of its workers is left: what a sweep waits for.
+  void WhenWorkersGone(Action action);
 
  private:
   struct Run {

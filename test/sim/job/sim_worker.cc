@@ -141,6 +141,7 @@ void SimWorker::Signal(int signal) {
 
 void SimWorker::Stop() {
   universe_.Note("worker " + std::to_string(id_.value) + " is stopped");
+  ++stops_;
   universe_.Stop(process_);
 }
 

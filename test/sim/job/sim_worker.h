@@ -73,6 +73,8 @@ class SimWorker final : public worker::Runtime, private OperationHelper {
   void Signal(int signal);
   void Stop();
   void Continue();
+  /// How often it was stopped so far.
+  uint64_t stops() const { return stops_; }
   /// The program calls exit(code) at its next chance.
   void ExitSoon(int code);
   /// Stopped, or dead, for so long that it has to be noticed; or it has failed by itself.
@@ -200,6 +202,7 @@ class SimWorker final : public worker::Runtime, private OperationHelper {
   bool doomed_ = false;
   bool failed_ = false;
   bool ended_at_work_ = false;
+  uint64_t stops_ = 0;
   std::optional<Instant> holds_since_;
   std::optional<ExitStatus> ended_with_;
 };
