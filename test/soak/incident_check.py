@@ -40,7 +40,7 @@ class Victim:
 
 
 def read_victims(records):
-    started = next(r["started_ms"] for r in records if r["record"] == "job") / 1000
+    started = next((r["started_ms"] for r in records if r["record"] == "job"), 0) / 1000
     newest = {r["number"]: r for r in records if r["record"] == "incident"}
     victims = []
     for incident in newest.values():

@@ -1,5 +1,8 @@
 """The judges of a soak see what they are there for."""
 
+import argparse
+import contextlib
+import io
 import json
 import os
 import sys
@@ -11,6 +14,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 
 import audit  # noqa: E402  (needs the paths above)
 import incident_check  # noqa: E402
+import kept  # noqa: E402
+import verdict  # noqa: E402
 import watch  # noqa: E402
 
 STARTED_S = 1_000_000
@@ -177,6 +182,96 @@ class Follows(unittest.TestCase):
         self.assertAlmostEqual(self.watch.goodput(steps, 0, 40), 0.5, places=1)
         self.assertAlmostEqual(self.watch.goodput(steps, 40, 80), 1, places=1)
         self.assertEqual(self.watch.goodput([], 0, 40), 0)
+
+
+def step_line(number, at, rank=0, event="step", size=8, digest=None):
+    """Of one rank; ranks 0 and 1 are on nodea, 2 and 3 on nodeb, ..."""
+    return {"event": event, "step": number, "digest": digest or f"d{number}", "size": size,
+            "rank": rank, "pid": 100 + rank, "host": "node" + "abcd"[rank // 2],
+            "t_ns": int(at * 1e9)}
+
+
+class Judges(unittest.TestCase):
+    """Of a whole run, of which 40 s are made up: ten steps a second, with chaos from 10 to 30."""
+
+    LIMITS = argparse.Namespace(hang=5, goodput_min=0.8, right_min=0.99)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.job_folder = self.path(kept.JOB_FOLDERS.replace("*", "x"))
+        self.chaos = [kill(20, pid=107)]
+        self.incidents = [loss(20)]
+        self.log = [step_line(0, 0, rank, event="entry") for rank in range(8)]
+        self.log += [step_line(n, n * 0.1, rank) for n in range(1, 400) for rank in range(8)]
+        self.run = {"begin": 10, "end": 30, "seen": []}
+        self.program = self.path("replay")
+        self.write("replay", "#!/bin/sh\nseq -f d%g 0 $2\n")
+        os.chmod(self.program, 0o755)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def write(self, name, *texts):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write("".join(text if isinstance(text, str) else json.dumps(text) + "\n"
+                               for text in texts))
+
+    def keep(self):
+        job = os.path.basename(self.job_folder)
+        self.write(f"{job}/log.jsonl", *self.log)
+        self.write(f"{job}/incidents/abc/incidents.jsonl",
+                   {"record": "job", "started_ms": STARTED_S * 1000}, *self.incidents)
+        self.write("chaos.jsonl", *self.chaos)
+        if self.run:
+            kept.write_run(self.folder, job_folder=self.job_folder, **self.run)
+        return kept.Kept(self.folder)
+
+    def failures(self, **limits):
+        limits = argparse.Namespace(**{**vars(self.LIMITS), **limits})
+        found = verdict.Verdict(self.keep(), limits, self.program, 8)
+        with contextlib.redirect_stdout(io.StringIO()):
+            found.show()
+        return found.failures
+
+    def assert_fails(self, pattern, **limits):
+        self.assertRegex(" | ".join(self.failures(**limits)), pattern)
+
+    def test_a_good_run_is_good(self):
+        self.assertEqual(self.failures(), [])
+
+    def test_what_was_seen_while_it_ran_counts(self):
+        self.run["seen"] = ["something leaks"]
+        self.assert_fails("something leaks")
+
+    def test_a_wrong_state_an_unrecorded_kill_and_a_gap_are_seen_later(self):
+        self.log[-1]["digest"] = "other"
+        self.assert_fails("states are wrong")
+        self.log[-1]["digest"] = "d399"
+        self.incidents = []
+        self.assert_fails("the record is right")
+        self.assert_fails("no new step", hang=0.05)
+
+    def test_a_run_that_wrote_no_summary_is_found_by_its_job(self):
+        self.run = {}
+        self.write("chaos.txt", "job abc, seed 1\n")
+        temporary = kept.tempfile.tempdir
+        self.addCleanup(setattr, kept.tempfile, "tempdir", temporary)
+        kept.tempfile.tempdir = self.folder
+        found = self.keep()
+        self.assertEqual((found.begin, found.end), (20, 20))
+        self.assertEqual(found.job_folder, self.job_folder)
+        self.write("chaos.txt", "job abd, seed 1\n")
+        with self.assertRaises(FileNotFoundError):
+            kept.Kept(self.folder)
+
+    def test_a_line_that_was_torn_is_left_out(self):
+        self.keep()
+        with open(self.path("chaos.jsonl"), "a", encoding="utf-8") as file:
+            file.write('{"kind": "ki')
+        self.assertEqual(len(kept.Kept(self.folder).chaos), 1)
 
 
 class Audits(unittest.TestCase):
