@@ -64,7 +64,7 @@ class Soak:
             self.failures.append(f"no new step for {now - self.watch.last():.1f} s after step "
                                  f"{self.watch.step}")
             return False
-        return not self.watch.wrong
+        return not self.watch.wrong and not self.watch.lost
 
     def follow(self, done, limit_s):
         """Looks until done() is true; False if something has failed by then."""

@@ -46,6 +46,13 @@ def check(chaos, incidents):
     return len(wrong), len(unexplained)
 
 
+def step_line(number, at, rank=0, event="step", size=8, digest=None):
+    """Of one rank; ranks 0 and 1 are on nodea, 2 and 3 on nodeb, ..."""
+    return {"event": event, "step": number, "digest": digest or f"d{number}", "size": size,
+            "rank": rank, "pid": 100 + rank, "host": "node" + "abcd"[rank // 2],
+            "t_ns": int(at * 1e9)}
+
+
 class Incidents(unittest.TestCase):
     def test_a_kill_that_is_recorded_is_right(self):
         self.assertEqual(check([kill()], [loss(10.01)]), (0, 0))
@@ -125,19 +132,47 @@ class Follows(unittest.TestCase):
         self.watch.read()
 
     @staticmethod
-    def step(number, at, digest="d", size=8):
-        return {"event": "step", "step": number, "digest": digest, "size": size,
-                "t_ns": int(at * 1e9)}
+    def step(number, at, digest="d", size=8, rank=0):
+        return step_line(number, at, rank, size=size, digest=digest)
+
+    @staticmethod
+    def entry(number, at, rank=0):
+        return step_line(number, at, rank, event="entry", digest="d")
 
     def test_a_step_counts_once(self):
-        self.write(self.step(1, 1), self.step(1, 1.1), self.step(2, 2), self.step(1, 3),
+        self.write(self.step(1, 1), self.step(1, 1.1, rank=1), self.step(2, 2), self.entry(1, 3),
                    self.step(2, 3.1), self.step(3, 3.2))
         self.assertEqual(self.watch.step, 3)
         self.assertEqual(self.watch.longest(2), [(3.2 - 2, 2.0), (1.0, 1.0)])
         self.assertEqual(self.watch.steps_between(1.5, 4), 2)
 
+    def test_who_goes_on_from_its_commit_or_learns_of_it_has_lost_nothing(self):
+        # Rank 0 told of step 2 and died; the others had committed step 1. Then rank 1 told of
+        # step 2, and a newcomer takes the place of rank 0.
+        self.write(self.entry(0, 0), self.entry(0, 0, 1), self.step(1, 1), self.step(1, 1, 1),
+                   self.step(2, 2), self.entry(1, 3, 1), self.step(2, 4, 1),
+                   self.entry(2, 5, 2), self.entry(2, 5, 1), self.step(3, 6, 2))
+        self.assertEqual(self.watch.lost, [])
+        self.assertEqual(self.watch.entries, 5)
+
+    def test_a_rank_that_goes_back_behind_its_own_commit_is_seen(self):
+        self.write(self.step(1, 1), self.step(2, 2))
+        self.assertEqual(self.watch.lost, [])
+        self.write(self.entry(1, 3))
+        self.assertEqual(len(self.watch.lost), 1)
+
+    def test_newcomers_that_begin_anew_are_seen(self):
+        self.write(self.step(1, 1), self.step(2, 2), self.entry(1, 3, 1))
+        self.assertEqual(self.watch.lost, [])
+        self.write(self.entry(0, 4, 2))
+        self.assertEqual(len(self.watch.lost), 1)
+
+    def test_a_step_that_the_world_had_left_behind_is_seen(self):
+        self.write(*[self.step(n, n) for n in range(1, 4)], self.step(2, 4, rank=1))
+        self.assertEqual(len(self.watch.lost), 1)
+
     def test_a_state_that_differs_between_ranks_is_seen(self):
-        self.write(self.step(1, 1), self.step(1, 1.1))
+        self.write(self.step(1, 1), self.step(1, 1.1, rank=1))
         self.assertEqual(self.watch.wrong, [])
         self.write(self.step(1, 1.2, digest="other"))
         self.assertEqual(len(self.watch.wrong), 1)
@@ -182,13 +217,6 @@ class Follows(unittest.TestCase):
         self.assertAlmostEqual(self.watch.goodput(steps, 0, 40), 0.5, places=1)
         self.assertAlmostEqual(self.watch.goodput(steps, 40, 80), 1, places=1)
         self.assertEqual(self.watch.goodput([], 0, 40), 0)
-
-
-def step_line(number, at, rank=0, event="step", size=8, digest=None):
-    """Of one rank; ranks 0 and 1 are on nodea, 2 and 3 on nodeb, ..."""
-    return {"event": event, "step": number, "digest": digest or f"d{number}", "size": size,
-            "rank": rank, "pid": 100 + rank, "host": "node" + "abcd"[rank // 2],
-            "t_ns": int(at * 1e9)}
 
 
 class Judges(unittest.TestCase):
@@ -253,6 +281,10 @@ class Judges(unittest.TestCase):
         self.incidents = []
         self.assert_fails("the record is right")
         self.assert_fails("no new step", hang=0.05)
+
+    def test_a_world_that_repeats_right_states_has_lost_some(self):
+        self.log[-8:] = [step_line(397, 39.9, rank, event="entry") for rank in range(8)]
+        self.assert_fails("committed State was lost 8 times")
 
     def test_a_run_that_wrote_no_summary_is_found_by_its_job(self):
         self.run = {}

@@ -25,6 +25,9 @@ class Verdict:
         if self.watch.wrong:
             self.failures.append(f"{len(self.watch.wrong)} states are wrong, the first is "
                                  f"{self.watch.wrong[0]}")
+        if self.watch.lost:
+            self.failures.append(f"committed State was lost {len(self.watch.lost)} times, first: "
+                                 f"{self.watch.lost[0]}")
 
     def _judge_record(self, limits):
         self.events, self.wrong, self.unexplained = incident_check.check(
@@ -57,6 +60,7 @@ class Verdict:
             "seconds_per_event": wall / len(self.events) if self.events else 0.0,
             "kinds": {k: sum(e.kind == k for e in self.events) for k in kinds},
             "states_compared": self.watch.lines, "states_wrong": len(self.watch.wrong),
+            "entries": self.watch.entries, "state_lost": len(self.watch.lost),
             "longest_gap_s": self.gaps[0][0] if self.gaps else 0.0, "steps": steps,
             "undisturbed_step_s": step_s, "undisturbed_steps": len(self.undisturbed),
             "goodput": self.goodput,
@@ -77,7 +81,7 @@ class Verdict:
                   + "; ".join(near))
         print()
         for what, text in self._table():
-            print(f"{what:36} {text}")
+            print(f"{what:40} {text}")
         for failure in self.failures:
             print(f"FAILED: {failure}")
 
@@ -88,6 +92,8 @@ class Verdict:
         yield "longest time without a new step", f"{report['longest_gap_s']:.2f} s"
         yield ("states compared bit by bit, wrong",
                f"{report['states_compared']}, {report['states_wrong']}")
+        yield ("entries into a world, behind a commit",
+               f"{report['entries']}, {report['state_lost']}")
         yield "record right about victim and kind", f"{report['record_right']:.2%}"
         yield "lost though nobody had done it", len(self.unexplained)
         yield "ended by exhausted descriptors", report["exhausted"]

@@ -20,6 +20,9 @@ class Watch:
         self.lines = 0
         self.digests = {}  # step -> digest, of whoever was first
         self.wrong = []
+        self.entries = 0
+        self.lost = []  # Sentences: commits that were held and are not any more.
+        self._own = {}  # (host, pid) -> the newest step that it has committed
         self.step = 0
         self.size = 0
         self.times = array.array("d")  # of each new step, CLOCK_MONOTONIC
@@ -45,11 +48,30 @@ class Watch:
         known = self.digests.setdefault(step, event["digest"])
         if known != event["digest"]:
             self.wrong.append(event)
+        self._ask_if_lost(event, step)
         if event["event"] == "step" and step > self.step:
             self.step = step
             self.size = event["size"]
             self.times.append(event["t_ns"] / 1e9)
             self.sizes.append(event["size"])
+
+    def _ask_if_lost(self, event, step):
+        """Whoever has committed a step goes on from there at the least, whatever the world is. The
+        others may not have heard of the newest step, if all who had told of it died; but they hold
+        the one before it, or it could not have been done. A step stands in the file after those
+        that all members have written of the step before; so only ranks of a world that has gone
+        back write of one that is not the newest. A world whose ranks differ has wrong digests."""
+        who = (event["host"], event["pid"])
+        if event["event"] == "entry":
+            self.entries += 1
+            least = max(self.step - 1, self._own.get(who, 0))
+        else:
+            least = self.step
+        if step < least:
+            self.lost.append(f"worker {event['pid']} on {event['host']}: {event['event']} at step "
+                             f"{step} after step {max(self.step, least)} was committed")
+        if event["event"] == "step":
+            self._own[who] = step
 
     def last(self):
         return self.times[-1] if self.times else 0.0
