@@ -12,13 +12,20 @@ BEFORE_S = 0.1
 AFTERMATH_S = 6.0
 # Events of one host so near to each other may meet the same victims.
 AROUND_S = 10.0
+# Two polls without a host, a second apart, and whoever runs there is told to leave at its next
+# commit. A host that is gone for so long has surely missed two.
+SURELY_LEFT_S = 3.0
+# Told so before the host was listed again, the members may leave so long after that: a world that
+# has just lost somebody forms first.
+LEAVING_S = 4.0
+SLOTS = 2  # Of each host, but while discovery shows a crowd.
 
 KILLED = {"killed", "gone"}
 # The agent is gone, with all that ran under it: which of the two is heard of first is chance.
 HOST_GONE = {"agent lost", "agent silent", "unanswered", "killed", "gone", "unformed"}
 CUT = {"agent lost", "agent silent", "unanswered", "unformed", "expelled"}
 EXHAUSTED = {"killed", "exited", "unformed", "gone"}
-LEFT = {"drained", "done", "spare"}
+LEFT = {"drained", "spare"}
 LINK_HOOKS = ("cut", "hole", "deaf", "slow")
 SILENT_HOOKS = ("cut", "hole", "deaf")
 
@@ -31,7 +38,8 @@ class Victim:
         self.worker = fields["worker"]
         self.host = fields["host"]
         self.fate = fields["fate"]
-        self.explained = self.fate in LEFT
+        # Whoever is done is none that is lost, if the job has ended.
+        self.explained = self.fate == "done" and incident["kind"] == "end"
 
     def __repr__(self):
         member = "" if self.fields["rank"] is None else f", rank {self.fields['rank']}"
@@ -76,10 +84,17 @@ class Event:
             return False
         if self.kind == "kill":
             return victim.worker == self.worker and victim.fate in KILLED
+        if self.kind == "discovery":
+            # A slot that was only there in a crowd, any host's, when the crowd is over.
+            return (self.fields.get("note") == "crowd" and victim.fate in LEFT
+                    and victim.fields["slot"] >= SLOTS
+                    and self.end - BEFORE_S <= victim.at <= self.end + LEAVING_S)
         if self.kind == "stop":
             return victim.worker == self.worker and victim.fate in {"frozen", "unformed"}
         if victim.host != self.host or victim.at > self.end + AFTERMATH_S:
             return False
+        if self.kind == "leave":
+            return victim.fate in LEFT and victim.at <= self.end + LEAVING_S
         if self.kind == "descriptors" and self.worker is not None:
             # It needs new ones for a new world. Shown in the table, not hidden.
             return victim.worker == self.worker and victim.fate in EXHAUSTED
@@ -102,6 +117,8 @@ def judge(event, others, victims):
                      if v.worker == event.worker or (event.worker is None and v.host == event.host))
     if event.kind in ("kill", "stop", "agent", "reaper"):
         return None if found or met_before else "no such victim"
+    if event.kind == "leave" and event.lasted >= SURELY_LEFT_S:
+        return None if found or met_before else "nobody has left this host"
     if event.kind in SILENT_HOOKS and event.lasted >= SURELY_SUSPECTED_S:
         return None if found or met_before else "no victim on this host"
     if event.kind in SILENT_HOOKS and event.lasted < SURELY_NOT_SUSPECTED_S:

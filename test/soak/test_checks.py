@@ -33,11 +33,12 @@ def kill(at=10, worker="7", host="nodea", **fields):
     return chaos_event("kill", at, worker=worker, host=host, **fields)
 
 
-def loss(at, worker=7, host="nodea", fate="killed", number=1):
-    return {"record": "incident", "kind": "loss", "number": number,
+def loss(at, worker=7, host="nodea", fate="killed", number=1, slot=1, kind="loss"):
+    return {"record": "incident", "kind": kind, "number": number,
             "phases": {"evidence_s": at, "revoke_s": at, "form_s": at},
             "evidence": [{"s": at}],
-            "victims": [{"worker": worker, "host": host, "fate": fate, "rank": 1}]}
+            "victims": [{"worker": worker, "host": host, "fate": fate, "rank": 1,
+                         "slot": slot}]}
 
 
 def check(chaos, incidents):
@@ -83,7 +84,7 @@ class Incidents(unittest.TestCase):
 
     def test_descriptors_disks_and_discovery_cost_nobody(self):
         for kind in ("descriptors", "disk", "discovery", "slow", "leave"):
-            event = chaos_event(kind, 10, host="nodea", lasted=2)
+            event = chaos_event(kind, 10, host="nodea", lasted=2, note="crowd")
             self.assertEqual(check([event], []), (0, 0))
             self.assertEqual(check([event], [loss(11, fate="unformed")]), (0, 1), kind)
 
@@ -97,9 +98,33 @@ class Incidents(unittest.TestCase):
         self.assertEqual(incident_check.ended_by_exhaustion(events, [job, loss(10.5)]), 1)
         self.assertEqual(incident_check.ended_by_exhaustion(events, [job]), 0)
 
-    def test_drained_workers_are_no_losses(self):
+    def test_who_drains_while_its_host_leaves_is_no_loss(self):
         leave = chaos_event("leave", 10, host="nodea", lasted=4)
         self.assertEqual(check([leave], [loss(12, fate="drained")]), (0, 0))
+        self.assertEqual(check([leave], [loss(12, fate="drained", host="nodeb")]), (1, 1))
+        self.assertEqual(check([leave], [loss(19, fate="drained")]), (1, 1))
+
+    def test_who_drains_though_no_host_has_left_is_a_loss(self):
+        for note in ("fail", "slow", "garbage", "stranger", "flap"):
+            event = chaos_event("discovery", 10, lasted=3, note=note)
+            self.assertEqual(check([event], []), (0, 0))
+            self.assertEqual(check([event], [loss(12, fate="drained")]), (0, 1), note)
+        self.assertEqual(check([], [loss(12, fate="drained")]), (0, 1))
+        self.assertEqual(check([], [loss(12, fate="spare")]), (0, 1))
+
+    def test_who_drains_when_a_crowd_is_over_had_a_slot_too_many(self):
+        crowd = chaos_event("discovery", 10, lasted=2, note="crowd")
+        self.assertEqual(check([crowd], [loss(13.5, fate="drained", slot=2)]), (0, 0))
+        self.assertEqual(check([crowd], [loss(13.5, fate="drained", slot=1)]), (0, 1))
+        self.assertEqual(check([crowd], [loss(11, fate="drained", slot=2)]), (0, 1))
+
+    def test_who_is_done_before_the_end_is_a_loss(self):
+        self.assertEqual(check([], [loss(12, fate="done", kind="end")]), (0, 0))
+        self.assertEqual(check([], [loss(12, fate="done")]), (0, 1))
+
+    def test_a_host_that_has_left_for_long_has_drained(self):
+        self.assertEqual(check([chaos_event("leave", 10, host="nodea", lasted=3)], []), (1, 0))
+        self.assertEqual(check([chaos_event("leave", 10, host="nodea", lasted=2)], []), (0, 0))
 
     def test_a_long_cut_loses_its_host_and_no_other(self):
         cut = chaos_event("cut", 10, host="nodea", lasted=3)
