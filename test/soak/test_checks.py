@@ -34,17 +34,21 @@ def kill(at=10, worker="7", host="nodea", **fields):
 
 
 def loss(at, worker=7, host="nodea", fate="killed", number=1, slot=1, kind="loss"):
+    """Of the process 100 + worker."""
     return {"record": "incident", "kind": kind, "number": number,
             "phases": {"evidence_s": at, "revoke_s": at, "form_s": at},
             "evidence": [{"s": at}],
             "victims": [{"worker": worker, "host": host, "fate": fate, "rank": 1,
-                         "slot": slot}]}
+                         "slot": slot, "pid": 100 + worker}]}
 
 
-def check(chaos, incidents):
+def check(chaos, incidents, members=(107,)):
+    """(events about which the record is wrong, victims that nobody has caused); the world has these
+    members on nodea."""
     job = {"record": "job", "started_ms": STARTED_S * 1000}
-    _, wrong, unexplained = incident_check.check(chaos, [job, *incidents])
-    return len(wrong), len(unexplained)
+    found = incident_check.Findings(chaos, [job, *incidents],
+                                    lambda host, _: set(members) if host == "nodea" else set())
+    return len(found.wrong), len(found.unexplained)
 
 
 def step_line(number, at, rank=0, event="step", size=8, digest=None):
@@ -76,6 +80,41 @@ class Incidents(unittest.TestCase):
         stop = chaos_event("stop", 10, worker="7", host="nodea")
         agent = chaos_event("agent", 11, number=2, host="nodea")
         self.assertEqual(check([stop, agent], [loss(11.2, fate="agent lost")]), (0, 0))
+
+    def test_an_agent_that_is_killed_takes_all_members_of_its_host(self):
+        for kind in ("agent", "reaper"):
+            event = chaos_event(kind, 10, host="nodea")
+            lost = [loss(10.1, fate="agent lost"), loss(10.1, 8, fate="killed", number=2)]
+            self.assertEqual(check([event], lost, members=(107, 108)), (0, 0))
+            self.assertEqual(check([event], [], members=()), (0, 0))
+            self.assertEqual(check([event], lost[:1], members=(107, 108)), (1, 0))
+            self.assertEqual(check([event], []), (1, 0), kind)
+            self.assertEqual(check([event], [loss(13, fate="agent lost")]), (1, 1))
+
+    def test_an_agent_that_was_never_recorded_is_not_excused_by_what_happens_around_it(self):
+        agent = chaos_event("agent", 10, number=2, host="nodea")
+        before, after = kill(at=8, worker="8"), kill(at=14, worker="7", number=3)
+        self.assertEqual(check([before, agent], [loss(8.1, 8)]), (1, 0))
+        self.assertEqual(check([agent, after], [loss(14.1)]), (1, 0))
+        # Who was dying already is excused, and so is who left.
+        self.assertEqual(check([kill(at=9, worker="7"), agent], [loss(9.1)]), (0, 0))
+        leave = chaos_event("leave", 6, host="nodea", lasted=4)
+        self.assertEqual(check([leave, agent], [loss(9, fate="drained")]), (0, 0))
+
+    def test_a_kill_of_one_worker_does_not_excuse_that_of_another(self):
+        kills = [kill(), kill(worker="8", number=2)]
+        self.assertEqual(check(kills, [loss(10.1)]), (1, 0))
+
+    def test_a_kill_that_is_noticed_late_is_wrong(self):
+        self.assertEqual(check([kill()], [loss(17)]), (1, 1))
+
+    def test_a_share_of_each_kind_is_told(self):
+        cut = chaos_event("cut", 10, host="nodea", lasted=3)
+        pause = chaos_event("pause", 10, worker="8", host="nodea", lasted=0.1)
+        job = {"record": "job", "started_ms": STARTED_S * 1000}
+        found = incident_check.Findings([cut, pause, kill(20), kill(30, worker="9")],
+                                        [job, loss(20)], lambda *_: {107})
+        self.assertEqual(found.right(), {"cut": 0, "kill": 0.5})
 
     def test_who_is_paused_is_not_lost(self):
         pause = chaos_event("pause", 10, worker="7", host="nodea", lasted=0.2)
@@ -131,6 +170,15 @@ class Incidents(unittest.TestCase):
         self.assertEqual(check([cut], [loss(12.1, fate="agent silent")]), (0, 0))
         self.assertEqual(check([cut], [loss(12.1, fate="agent silent", host="nodeb")]), (1, 1))
         self.assertEqual(check([cut], []), (1, 0))
+        self.assertEqual(check([cut], [], members=()), (0, 0))
+        # Killed by its own agent when its lease is over.
+        self.assertEqual(check([cut], [loss(13.5)]), (0, 0))
+        self.assertEqual(check([cut], [loss(11)]), (1, 1))
+
+    def test_a_kill_does_not_show_that_a_cut_was_noticed(self):
+        cut = chaos_event("cut", 10, host="nodea", lasted=4)
+        later = kill(13.2, number=2)
+        self.assertEqual(check([cut, later], [loss(13.3)]), (1, 0))
 
     def test_a_short_cut_loses_nobody(self):
         cut = chaos_event("cut", 10, host="nodea", lasted=0.5)
@@ -195,6 +243,18 @@ class Follows(unittest.TestCase):
     def test_a_step_that_the_world_had_left_behind_is_seen(self):
         self.write(*[self.step(n, n) for n in range(1, 4)], self.step(2, 4, rank=1))
         self.assertEqual(len(self.watch.lost), 1)
+
+    def test_the_members_on_a_host_are_those_of_the_last_steps(self):
+        self.write(self.entry(0, 0), self.entry(0, 0, 1), self.entry(0, 0, 2),
+                   *[self.step(1, 1, rank=rank) for rank in (0, 1, 2)],
+                   *[self.step(n, n, rank=rank) for n in (2, 3, 4) for rank in (0, 2)],
+                   self.entry(4, 5, 1), self.step(5, 6))
+        self.assertEqual(self.watch.members("nodea", 1.5), {100, 101})
+        self.assertEqual(self.watch.members("nodea", 4.5), {100})
+        self.assertEqual(self.watch.members("nodea", 0.5), {100, 101})
+        self.assertEqual(self.watch.members("nodeb", 4.5), {102})
+        self.assertEqual(self.watch.members("nodea", 5.5), {100, 101})
+        self.assertEqual(self.watch.members("nodec", 4), set())
 
     def test_a_state_that_differs_between_ranks_is_seen(self):
         self.write(self.step(1, 1), self.step(1, 1.1, rank=1))

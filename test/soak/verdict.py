@@ -30,11 +30,13 @@ class Verdict:
                                  f"{self.watch.lost[0]}")
 
     def _judge_record(self, limits):
-        self.events, self.wrong, self.unexplained = incident_check.check(
-            self.kept.chaos, self.kept.record)
-        self.right = 1 - len(self.wrong) / len(self.events) if self.events else 0.0
-        if self.right < limits.right_min:
-            self.failures.append(f"the record is right about {self.right:.2%} of the events only")
+        found = incident_check.Findings(self.kept.chaos, self.kept.record, self.watch.members)
+        self.events, self.wrong, self.unexplained = found.events, found.wrong, found.unexplained
+        self.judged, self.right = found.judged, found.right()
+        for kind, right in self.right.items():
+            if right < limits.right_min:
+                self.failures.append(f"the record is right about {right:.2%} of the events of kind "
+                                     f"{kind} only")
         if self.unexplained:
             self.failures.append(f"{len(self.unexplained)} workers were lost and nobody had done "
                                  f"it, the first is {self.unexplained[0]}")
@@ -65,7 +67,7 @@ class Verdict:
             "undisturbed_step_s": step_s, "undisturbed_steps": len(self.undisturbed),
             "goodput": self.goodput,
             "goodput_by_one_median": steps * step_s / wall if wall else 0.0,
-            "record_right": self.right, "growth": self.kept.growth,
+            "record_judged": self.judged, "record_right": self.right, "growth": self.kept.growth,
             "exhausted": incident_check.ended_by_exhaustion(self.events, self.kept.record),
             "failures": self.failures}
 
@@ -94,7 +96,8 @@ class Verdict:
                f"{report['states_compared']}, {report['states_wrong']}")
         yield ("entries into a world, behind a commit",
                f"{report['entries']}, {report['state_lost']}")
-        yield "record right about victim and kind", f"{report['record_right']:.2%}"
+        yield ("record right about", ", ".join(f"{kind} {right:.1%} of {self.judged[kind]}"
+                                               for kind, right in self.right.items()))
         yield "lost though nobody had done it", len(self.unexplained)
         yield "ended by exhausted descriptors", report["exhausted"]
         yield ("steps, undisturbed step", f"{report['steps']}, "

@@ -1,6 +1,7 @@
 """Follows what the workers of a soak write: are all states right, and how fast does the world go?"""
 
 import array
+import bisect
 import json
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ class Watch:
         self.entries = 0
         self.lost = []  # Sentences: commits that were held and are not any more.
         self._own = {}  # (host, pid) -> the newest step that it has committed
+        self._writers = {}  # host -> (times, pids) of its lines
         self.step = 0
         self.size = 0
         self.times = array.array("d")  # of each new step, CLOCK_MONOTONIC
@@ -49,6 +51,9 @@ class Watch:
         if known != event["digest"]:
             self.wrong.append(event)
         self._ask_if_lost(event, step)
+        times, pids = self._writers.setdefault(event["host"], (array.array("d"), array.array("l")))
+        times.append(event["t_ns"] / 1e9)
+        pids.append(event["pid"])
         if event["event"] == "step" and step > self.step:
             self.step = step
             self.size = event["size"]
@@ -72,6 +77,14 @@ class Watch:
                              f"{step} after step {max(self.step, least)} was committed")
         if event["event"] == "step":
             self._own[who] = step
+
+    def members(self, host, at):
+        """The pids of the world on this host: each of its members has written since the first one
+        wrote of the step before the last."""
+        known = bisect.bisect_right(self.times, at)
+        since = self.times[max(known - 2, 0)] if known else 0.0
+        times, pids = self._writers.get(host, ((), ()))
+        return set(pids[bisect.bisect_left(times, since):bisect.bisect_right(times, at)])
 
     def last(self):
         return self.times[-1] if self.times else 0.0
