@@ -82,6 +82,9 @@ class Soak:
         def all_train():
             return self.watch.size == stages.WORKERS
 
+        def all_train_again():
+            return self.watch.full_since(self.end, stages.WORKERS)
+
         def chaos_is_over():
             return self.stage.chaos.poll() is not None
 
@@ -103,7 +106,7 @@ class Soak:
         if going and self.stage.chaos.returncode != 0:
             self.failures.append(f"muster chaos ended with {self.stage.chaos.returncode}: "
                                  + self.stage.read("chaos.txt").strip().rsplit("\n", 1)[-1])
-        if going and self.follow(all_train, FULL_AGAIN_S):
+        if going and self.follow(all_train_again, FULL_AGAIN_S):
             self.finish()
 
     def chaos_options(self):
@@ -147,8 +150,12 @@ def parse():
     parser.add_argument("--step-ms", type=int, default=30, help="pause per step")
     parser.add_argument("--busy-loops", type=int, default=0)
     parser.add_argument("--hang", type=float, default=5, help="seconds without a new step")
-    parser.add_argument("--goodput-min", type=float, default=0.8)
-    parser.add_argument("--right-min", type=float, default=0.99)
+    parser.add_argument("--goodput-min", type=float, default=0.8,
+                        help="share of the undisturbed pace, and of that before the chaos")
+    parser.add_argument("--full-min", type=float, default=0.4, help="share of time at full size")
+    parser.add_argument("--small-max", type=float, default=20, help="seconds below full size")
+    parser.add_argument("--skipped-max", type=float, default=0.1, help="share of events")
+    parser.add_argument("--right-min", type=float, default=0.99, help="of the events of each kind")
     parser.add_argument("--judge", metavar="FOLDER", help="run nothing: judge what was kept")
     parser.add_argument("--json", help="a file for the figures")
     parser.add_argument("--keep", action="store_true", help="keep the folder of a success too")

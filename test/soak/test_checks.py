@@ -307,7 +307,8 @@ class Follows(unittest.TestCase):
 class Judges(unittest.TestCase):
     """Of a whole run, of which 40 s are made up: ten steps a second, with chaos from 10 to 30."""
 
-    LIMITS = argparse.Namespace(hang=5, goodput_min=0.8, right_min=0.99)
+    LIMITS = argparse.Namespace(hang=5, goodput_min=0.8, right_min=0.99, full_min=0.3,
+                                small_max=8, skipped_max=0.1)
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -370,6 +371,42 @@ class Judges(unittest.TestCase):
     def test_a_world_that_repeats_right_states_has_lost_some(self):
         self.log[-8:] = [step_line(397, 39.9, rank, event="entry") for rank in range(8)]
         self.assert_fails("committed State was lost 8 times")
+
+    def shrink(self, begin, end, size=7):
+        for line in self.log:
+            if begin <= line["t_ns"] / 1e9 < end:
+                line["size"] = size
+
+    def test_a_job_that_stays_small_is_seen(self):
+        self.shrink(20, 26)
+        self.assertEqual(self.failures(), [])
+        self.shrink(20, 29)
+        self.assert_fails("for 9.1 s from 9.9 s on the world was not whole")
+        self.assert_fails("whole for 54.5% of the time only", full_min=0.6)
+        self.shrink(20, 40)
+        self.assert_fails("no step at full size after the end")
+
+    def test_a_slowdown_that_stays_is_seen(self):
+        # After the first event each step takes twice as long; against its own pace all is well.
+        for line in self.log:
+            at = line["t_ns"] / 1e9
+            line["t_ns"] = int((at if at < 12 else 12 + 2 * (at - 12)) * 1e9)
+        self.run["end"] = 60
+        self.chaos, self.incidents = [kill(13)], [loss(13)]
+        self.assertRegex(" | ".join(self.failures()),
+                         "^the goodput is 52.2% of the pace before the chaos$")
+
+    def test_events_that_meet_nobody_are_few(self):
+        self.chaos = [kill(11 + n, number=n, worker=str(n)) for n in range(10)]
+        self.incidents = [loss(11 + n, n, number=n) for n in range(10)]
+        self.chaos[3]["outcome"] = "skipped"
+        self.incidents[3]["victims"] = []
+        self.assertEqual(self.failures(), [])
+        self.chaos[4]["outcome"] = "skipped"
+        self.incidents[4]["victims"] = []
+        self.assert_fails("2 of 10 events met nobody")
+        self.chaos[4]["outcome"] = "failed"
+        self.assert_fails("1 events failed")
 
     def test_a_run_that_wrote_no_summary_is_found_by_its_job(self):
         self.run = {}

@@ -6,6 +6,11 @@ import incident_check
 import watch
 
 
+def _median(values):
+    values = list(values)
+    return statistics.median(values) if values else 0.0
+
+
 class Verdict:
     """failures: sentences; report: the figures. `limits` are the options of soak.py."""
 
@@ -19,6 +24,8 @@ class Verdict:
         self._judge_states()
         self._judge_record(limits)
         self._judge_pace(limits)
+        self._judge_size(limits)
+        self._judge_chaos(limits)
         self.report = self._figures()
 
     def _judge_states(self):
@@ -42,20 +49,53 @@ class Verdict:
                                  f"it, the first is {self.unexplained[0]}")
 
     def _judge_pace(self, limits):
+        begin, end = self.kept.begin, self.kept.end
         self.gaps = self.watch.longest(10)
         if self.gaps and self.gaps[0][0] > limits.hang:
             self.failures.append(f"no new step for {self.gaps[0][0]:.1f} s")
         spans = [(e.fields["t_ns"] / 1e9, e.fields.get("end_ns", e.fields["t_ns"]) / 1e9)
                  for e in self.events]
-        self.undisturbed = self.watch.undisturbed_steps(spans, self.full_size)
-        self.goodput = self.watch.goodput(self.undisturbed, self.kept.begin, self.kept.end)
+        steps = self.watch.undisturbed_steps(spans, self.full_size)
+        self.undisturbed = [(at, length) for at, length in steps if begin <= at <= end]
+        self.goodput = self.watch.goodput(self.undisturbed, begin, end)
         if self.goodput < limits.goodput_min:
             self.failures.append(f"the goodput is {self.goodput:.1%}")
+        # What became slow and stayed so shows only against the time before the first event.
+        self.quiet_step_s = _median(length for at, length in steps if at + length < begin)
+        self.steps = self.watch.steps_between(begin, end)
+        self.goodput_by_quiet = self._goodput_by(self.quiet_step_s)
+        if self.goodput_by_quiet < limits.goodput_min:
+            self.failures.append(f"the goodput is {self.goodput_by_quiet:.1%} of the pace before "
+                                 "the chaos")
+
+    def _goodput_by(self, step_s):
+        wall = self.kept.end - self.kept.begin
+        return self.steps * step_s / wall if wall > 0 else 0.0
+
+    def _judge_size(self, limits):
+        begin, end = self.kept.begin, self.kept.end
+        small = self.watch.small_times(begin, end, self.full_size)
+        self.longest_small_s, since = max(small, default=(0.0, begin))
+        self.full_share = 1 - sum(s for s, _ in small) / (end - begin) if end > begin else 0.0
+        if self.full_share < limits.full_min:
+            self.failures.append(f"the world was whole for {self.full_share:.1%} of the time only")
+        if self.longest_small_s > limits.small_max:
+            self.failures.append(f"for {self.longest_small_s:.1f} s from {since - begin:.1f} s on "
+                                 "the world was not whole")
+        if not self.watch.full_since(end, self.full_size):
+            self.failures.append("no step at full size after the end of the chaos")
+
+    def _judge_chaos(self, limits):
+        outcomes = [fields["outcome"] for fields in self.kept.chaos]
+        self.skipped = outcomes.count("skipped")
+        if self.skipped > limits.skipped_max * len(outcomes):
+            self.failures.append(f"{self.skipped} of {len(outcomes)} events met nobody")
+        if outcomes.count("failed"):
+            self.failures.append(f"{outcomes.count('failed')} events failed")
 
     def _figures(self):
-        step_s = statistics.median(s for _, s in self.undisturbed) if self.undisturbed else 0.0
+        step_s = _median(length for _, length in self.undisturbed)
         wall = self.kept.end - self.kept.begin
-        steps = self.watch.steps_between(self.kept.begin, self.kept.end)
         kinds = sorted({e.kind for e in self.events})
         return {
             "seed": self.kept.seed, "seconds": wall, "events": len(self.events),
@@ -63,10 +103,13 @@ class Verdict:
             "kinds": {k: sum(e.kind == k for e in self.events) for k in kinds},
             "states_compared": self.watch.lines, "states_wrong": len(self.watch.wrong),
             "entries": self.watch.entries, "state_lost": len(self.watch.lost),
-            "longest_gap_s": self.gaps[0][0] if self.gaps else 0.0, "steps": steps,
+            "longest_gap_s": self.gaps[0][0] if self.gaps else 0.0, "steps": self.steps,
             "undisturbed_step_s": step_s, "undisturbed_steps": len(self.undisturbed),
             "goodput": self.goodput,
-            "goodput_by_one_median": steps * step_s / wall if wall else 0.0,
+            "goodput_by_one_median": self._goodput_by(step_s),
+            "quiet_step_s": self.quiet_step_s, "goodput_by_quiet": self.goodput_by_quiet,
+            "full_share": self.full_share, "longest_small_s": self.longest_small_s,
+            "skipped": self.skipped,
             "record_judged": self.judged, "record_right": self.right, "growth": self.kept.growth,
             "exhausted": incident_check.ended_by_exhaustion(self.events, self.kept.record),
             "failures": self.failures}
@@ -89,7 +132,8 @@ class Verdict:
 
     def _table(self):
         report = self.report
-        yield "events", f"{report['events']}, one every {report['seconds_per_event']:.2f} s"
+        yield ("events, skipped", f"{report['events']}, one every "
+               f"{report['seconds_per_event']:.2f} s, {report['skipped']}")
         yield "of each kind", ", ".join(f"{k} {n}" for k, n in report["kinds"].items())
         yield "longest time without a new step", f"{report['longest_gap_s']:.2f} s"
         yield ("states compared bit by bit, wrong",
@@ -104,6 +148,10 @@ class Verdict:
                f"{report['undisturbed_step_s'] * 1000:.1f} ms (of {report['undisturbed_steps']})")
         yield ("goodput (by the median of all)",
                f"{report['goodput']:.1%} ({report['goodput_by_one_median']:.1%})")
+        yield ("step before the chaos, goodput by it",
+               f"{report['quiet_step_s'] * 1000:.1f} ms, {report['goodput_by_quiet']:.1%}")
+        yield ("time at full size, longest without it",
+               f"{report['full_share']:.1%}, {report['longest_small_s']:.1f} s")
         for role, (count, fds, threads, mb) in report["growth"].items():
             yield (f"growth of {role}", f"{fds} descriptors, {threads} threads, {mb:.1f} MiB at "
                    f"most (of {count} that lived long)")

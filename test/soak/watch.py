@@ -108,6 +108,29 @@ class Watch:
     def steps_between(self, begin, end):
         return sum(begin <= t <= end for t in self.times)
 
+    def full_since(self, at, full_size):
+        """Whether a world of full size has done a step later than that."""
+        return any(size == full_size and t > at
+                   for t, size in zip(self.times[-WINDOW_STEPS:], self.sizes[-WINDOW_STEPS:]))
+
+    def small_times(self, begin, end, full_size):
+        """(seconds, when it began) of each time at less than full size. Between two steps the world
+        counts as full if both were done at full size."""
+        steps = [(begin, 0), *((t, size) for t, size in zip(self.times, self.sizes)
+                               if begin < t < end), (end, 0)]
+        # What is cut off at both ends belongs to the first step after it, and the last before.
+        if len(steps) > 2:
+            steps[0], steps[-1] = (begin, steps[1][1]), (end, steps[-2][1])
+        spans = []
+        for (since, before), (until, after) in zip(steps, steps[1:]):
+            if before == after == full_size:
+                continue
+            if spans and spans[-1][1] == since:
+                spans[-1][1] = until
+            else:
+                spans.append([since, until])
+        return [(until - since, since) for since, until in spans]
+
     def undisturbed_steps(self, spans, full_size):
         """(when it began, how long it took) of each step at full size outside of the spans in which
         something happened."""
