@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
@@ -15,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import audit  # noqa: E402  (needs the paths above)
 import incident_check  # noqa: E402
 import kept  # noqa: E402
+import soak  # noqa: E402
 import verdict  # noqa: E402
 import watch  # noqa: E402
 
@@ -426,6 +428,15 @@ class Judges(unittest.TestCase):
         with open(self.path("chaos.jsonl"), "a", encoding="utf-8") as file:
             file.write('{"kind": "ki')
         self.assertEqual(len(kept.Kept(self.folder).chaos), 1)
+
+
+class Runs(unittest.TestCase):
+    def test_where_no_namespaces_can_be_made_it_is_skipped_not_passed(self):
+        with mock.patch.object(soak.netns, "available", return_value="no root"), \
+                mock.patch.object(sys, "argv", ["soak.py"]), \
+                contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(soak.main(), 77)
+        self.assertIn("no root", out.getvalue())
 
 
 class Audits(unittest.TestCase):
