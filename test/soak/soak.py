@@ -132,7 +132,8 @@ class Soak:
     # ---- what is left of it
 
     def keep(self):
-        """Writes down what cannot be found out later."""
+        """Writes down what cannot be found out later, and changes no more."""
+        self.stage.stop_chaos()
         if self.hung:
             self.stage.dump()
         self.failures += self.audit.leaks()

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -431,6 +432,42 @@ class Judges(unittest.TestCase):
 
 
 class Runs(unittest.TestCase):
+    @staticmethod
+    def stage(folder, calls):
+        """Without a job; its parts only write down what is asked of them."""
+        made = soak.stages.Stage.__new__(soak.stages.Stage)
+        made.folder, made.disk, made.busy = folder, folder, []
+        made.chaos, made.job, made.network = mock.Mock(), mock.Mock(), mock.Mock()
+        made.chaos.poll.return_value = None
+        for part, name in ((made.chaos, "terminate"), (made.chaos, "kill"), (made.job, "close"),
+                           (made.network, "close")):
+            getattr(part, name).side_effect = lambda *_, call=name: calls.append(call)
+        return made
+
+    def test_all_is_taken_down_even_if_chaos_does_not_end_and_the_job_cannot_be_closed(self):
+        folder = tempfile.mkdtemp()
+        calls = []
+        made = self.stage(folder, calls)
+        made.chaos.wait.side_effect = [subprocess.TimeoutExpired("chaos", 1), 0]
+        made.job.close.side_effect = OSError("no")
+        with mock.patch.object(soak.netns, "run", side_effect=lambda *_, **__: calls.append("umount")):
+            with self.assertRaises(OSError):
+                made.close(keep=False)
+        self.assertEqual(calls, ["terminate", "kill", "close", "umount"])
+        self.assertFalse(os.path.exists(folder))
+
+    def test_chaos_is_over_before_stacks_are_dumped_and_the_record_is_read(self):
+        calls = []
+        run = soak.Soak.__new__(soak.Soak)
+        run.stage = self.stage(self.id(), calls)
+        run.stage.dump = lambda: calls.append("dump")
+        run.hung, run.failures, run.begin, run.end = True, [], 0, 0
+        run.settings, run.audit = mock.Mock(), mock.Mock()
+        run.audit.leaks.return_value = []
+        with mock.patch.object(kept, "write_run", side_effect=lambda *_, **__: calls.append("run")):
+            run.keep()
+        self.assertEqual(calls, ["terminate", "dump", "run"])
+
     def test_where_no_namespaces_can_be_made_it_is_skipped_not_passed(self):
         with mock.patch.object(soak.netns, "available", return_value="no root"), \
                 mock.patch.object(sys, "argv", ["soak.py"]), \
