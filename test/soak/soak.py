@@ -125,7 +125,7 @@ class Soak:
         if left:
             self.failures.append("processes are left: " + ", ".join(
                 f"{pid} {' '.join(harness.command_line(pid))[:80]}" for pid in left))
-        files = audit.leftovers([self.stage.disk])
+        files = self.audit.leftovers(self.stage.own_folders(), self.stage.disk)
         if files:
             self.failures.append("files are left: " + ", ".join(sorted(files)))
 

@@ -50,6 +50,10 @@ class Stage:
             self.close(keep=False)
             raise
 
+    def own_folders(self):
+        """Where the harness and the job may leave what they like."""
+        return [self.folder, self.job.folder, self.network.folder]
+
     def path(self, name):
         return os.path.join(self.folder, name)
 

@@ -5,6 +5,8 @@ import contextlib
 import io
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -477,6 +479,28 @@ class Runs(unittest.TestCase):
 
 
 class Audits(unittest.TestCase):
+    def test_what_the_job_used_and_left_outside_of_its_folders_is_seen(self):
+        folder = tempfile.mkdtemp(dir="/tmp")
+        self.addCleanup(shutil.rmtree, folder)
+        disk, own = os.path.join(folder, "disk"), os.path.join(folder, "own")
+        os.mkdir(disk)
+        os.mkdir(own)
+        looks = audit.Audit("token", 1)
+        files = [open(path, "w", encoding="utf-8") for path in
+                 (folder + "/left", folder + "/removed", own + "/kept")]
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(folder + "/sock")
+        with mock.patch.object(audit.harness, "descendants_by_token", return_value=[os.getpid()]):
+            looks.sample(0)
+        server.close()
+        for file in files:
+            file.close()
+        os.remove(folder + "/removed")
+        os.mkdir(disk + "/muster-abc")
+        os.mkdir(disk + "/output")
+        ours = {path for path in looks.leftovers([own], disk) if path.startswith(folder)}
+        self.assertEqual(ours, {folder + "/left", folder + "/sock", disk + "/muster-abc"})
+
     def test_what_grows_is_a_leak_and_what_comes_and_goes_is_not(self):
         looks = audit.Audit("token", 1)
         youth = [(10, 3, 50.0)] * audit.LOOKS
