@@ -128,8 +128,8 @@ class Event:
 
 
 class Judge:
-    """members(host, at): the pids that were of the world there at that time (CLOCK_MONOTONIC), by the
-    log of the workers, which knows nothing of the record."""
+    """members(host, at): the pids that were of the world there at that time (CLOCK_MONOTONIC), by
+    the log of the workers, which knows nothing of the record."""
 
     def __init__(self, events, victims, members):
         self.events = events
@@ -180,8 +180,8 @@ def ended_by_exhaustion(events, records):
 
 
 class Findings:
-    """judged: kind -> how many events a rule was about; wrong: [(event, what is wrong)]; unexplained:
-    the victims that nobody has caused."""
+    """judged: kind -> how many events a rule was about; wrong: [(event, what is wrong)];
+    unexplained: the victims that nobody has caused."""
 
     def __init__(self, chaos, records, members):
         self.events = [Event(fields) for fields in chaos if fields["outcome"] == "done"]

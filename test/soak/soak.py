@@ -6,9 +6,9 @@ happen is looked for.
   soak.py --minutes 30 --kinds pause --busy-loops 8     no false expulsion of the starved
   soak.py --judge FOLDER                                what was kept of a run, once more
 
-The hosts are network namespaces with an sshd each: needs root, but for --judge. Exit code 0: no hang, no wrong bit,
-no leak, nobody lost without a cause, the record right, and the goodput reached. 77: it cannot run
-here.
+The hosts are network namespaces with an sshd each: needs root, but for --judge. Exit code 0: no
+hang, no State lost, no wrong bit, no leak, nobody lost without a cause, the record right, the world
+whole again and fast enough. 77: it cannot run here.
 """
 
 import argparse

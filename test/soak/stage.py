@@ -40,8 +40,8 @@ class Stage:
         os.mkdir(self.disk)
         netns.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k", "soak", self.disk])
         try:
-            # A home without a .bashrc: what stands in the user's runs at each start of an agent, and
-            # may leave a lock behind when that is killed.
+            # A home without a .bashrc: what stands in the user's runs at each start of an agent,
+            # and may leave a lock behind when that is killed.
             self.network = netns.Network(HOSTS, variables={"TMPDIR": self.disk,
                                                            "HOME": self.folder}).open()
             self._make_job(step_ms)

@@ -452,9 +452,10 @@ class Runs(unittest.TestCase):
         made = self.stage(folder, calls)
         made.chaos.wait.side_effect = [subprocess.TimeoutExpired("chaos", 1), 0]
         made.job.close.side_effect = OSError("no")
-        with mock.patch.object(soak.netns, "run", side_effect=lambda *_, **__: calls.append("umount")):
-            with self.assertRaises(OSError):
-                made.close(keep=False)
+        umount = mock.patch.object(soak.netns, "run",
+                                   side_effect=lambda *_, **__: calls.append("umount"))
+        with umount, self.assertRaises(OSError):
+            made.close(keep=False)
         self.assertEqual(calls, ["terminate", "kill", "close", "umount"])
         self.assertFalse(os.path.exists(folder))
 
