@@ -1,4 +1,4 @@
-"""Follows what the workers of a soak write: is a state wrong or lost, how fast does the world go?"""
+"""Follows what the workers of a soak write: is State wrong or lost, how fast does the world go?"""
 
 import array
 import bisect
