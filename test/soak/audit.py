@@ -27,10 +27,19 @@ SCRATCH = ("/tmp/", "/dev/shm/", "/run/", "/var/tmp/")
 DELETED = " (deleted)"
 
 
-def paths_of(pid):
+def network_of(pid):
+    """Its namespace; None if it has ended."""
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+
+
+def paths_of(pid, outside):
     """The files in SCRATCH that it has open, and the sockets there that are bound in its network.
-    That is the job's own, so other jobs of this machine have no part in it."""
+    That is the job's own, so other jobs of this machine have no part in it; whoever still is in the
+    network `outside` is on the way into one."""
     paths = set()
+    if network_of(pid) in (None, outside):
+        return paths
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):  # Closed meanwhile.
@@ -63,11 +72,12 @@ class Audit:
         self.token = token
         self.driver = driver
         self._paths = set()
+        self._outside = network_of("self")
         self._lives = {}  # pid -> (role, first seen, looks of its youth, last looks, last seen)
 
     def sample(self, now):
         for pid in harness.descendants_by_token(self.token):
-            self._paths |= paths_of(pid)
+            self._paths |= paths_of(pid, self._outside)
             if pid not in self._lives:
                 role = role_of(pid, self.driver)
                 if role is not None:

@@ -493,6 +493,9 @@ class Audits(unittest.TestCase):
         server.bind(folder + "/sock")
         with mock.patch.object(audit.harness, "descendants_by_token", return_value=[os.getpid()]):
             looks.sample(0)
+            self.assertEqual(looks.leftovers([own], disk), set())  # It is in our own network.
+            looks._outside = 0
+            looks.sample(0)
         server.close()
         for file in files:
             file.close()
