@@ -22,7 +22,7 @@ SURELY_LEFT_S = 3.0
 LEAVING_S = 4.0
 SLOTS = 2  # Of each host, but while discovery shows a crowd.
 # Until an event is noticed, another one may come first and be what is recorded.
-NOTICED_S = {"kill": AT_ONCE_S, "agent": AT_ONCE_S, "reaper": AT_ONCE_S,
+NOTICED_S = {"kill": 1.0, "agent": 1.0, "reaper": 1.0,
              "stop": SURELY_NOT_SUSPECTED_S, "leave": SURELY_LEFT_S,
              "cut": SURELY_SUSPECTED_S, "hole": SURELY_SUSPECTED_S, "deaf": SURELY_SUSPECTED_S}
 # Events that may be as short as they like and yet take all workers of their host, and those that

@@ -47,6 +47,12 @@ def loss(at, worker=7, host="nodea", fate="killed", number=1, slot=1, kind="loss
                          "slot": slot, "pid": 100 + worker}]}
 
 
+def end(exit_code=0):
+    phases = {"evidence_s": 40, "revoke_s": None, "form_s": None}
+    return {"record": "incident", "kind": "end", "number": 99, "exit_code": exit_code,
+            "cause": "all are done", "phases": phases, "evidence": [], "victims": []}
+
+
 def check(chaos, incidents, members=(107,)):
     """(events about which the record is wrong, victims that nobody has caused); the world has these
     members on nodea."""
@@ -101,6 +107,7 @@ class Incidents(unittest.TestCase):
         before, after = kill(at=8, worker="8"), kill(at=14, worker="7", number=3)
         self.assertEqual(check([before, agent], [loss(8.1, 8)]), (1, 0))
         self.assertEqual(check([agent, after], [loss(14.1)]), (1, 0))
+        self.assertEqual(check([agent, kill(11.5, worker="7", number=3)], [loss(11.6)]), (1, 0))
         # Who was dying already is excused, and so is who left.
         self.assertEqual(check([kill(at=9, worker="7"), agent], [loss(9.1)]), (0, 0))
         leave = chaos_event("leave", 6, host="nodea", lasted=4)
@@ -153,6 +160,7 @@ class Incidents(unittest.TestCase):
             event = chaos_event("discovery", 10, lasted=3, note=note)
             self.assertEqual(check([event], []), (0, 0))
             self.assertEqual(check([event], [loss(12, fate="drained")]), (0, 1), note)
+            self.assertEqual(check([event], [loss(14, fate="drained", slot=2)]), (0, 1), note)
         self.assertEqual(check([], [loss(12, fate="drained")]), (0, 1))
         self.assertEqual(check([], [loss(12, fate="spare")]), (0, 1))
 
@@ -298,6 +306,11 @@ class Follows(unittest.TestCase):
         # 98 intervals, less those from 4.0 to one second after the event.
         self.assertEqual(len(steps), 98 - 16)
 
+    def test_a_full_step_counts_as_back_only_after_the_end(self):
+        self.write(*[self.step(n, n) for n in range(1, 6)], self.step(6, 6, size=7))
+        self.assertTrue(self.watch.full_since(4.5, 8))
+        self.assertFalse(self.watch.full_since(5.5, 8))
+
     def test_goodput_is_what_is_left_of_the_undisturbed_pace(self):
         # Ten seconds of nothing in the middle of 40; then the machine is half as fast.
         self.write(*[self.step(i, i * 0.1) for i in range(100)],
@@ -322,6 +335,7 @@ class Judges(unittest.TestCase):
         self.job_folder = self.path(kept.JOB_FOLDERS.replace("*", "x"))
         self.chaos = [kill(20, pid=107)]
         self.incidents = [loss(20)]
+        self.ends = [end()]
         self.log = [step_line(0, 0, rank, event="entry") for rank in range(8)]
         self.log += [step_line(n, n * 0.1, rank) for n in range(1, 400) for rank in range(8)]
         self.run = {"begin": 10, "end": 30, "seen": []}
@@ -342,7 +356,7 @@ class Judges(unittest.TestCase):
         job = os.path.basename(self.job_folder)
         self.write(f"{job}/log.jsonl", *self.log)
         self.write(f"{job}/incidents/abc/incidents.jsonl",
-                   {"record": "job", "started_ms": STARTED_S * 1000}, *self.incidents)
+                   {"record": "job", "started_ms": STARTED_S * 1000}, *self.incidents, *self.ends)
         self.write("chaos.jsonl", *self.chaos)
         if self.run:
             kept.write_run(self.folder, job_folder=self.job_folder, **self.run)
@@ -412,6 +426,12 @@ class Judges(unittest.TestCase):
         self.assert_fails("2 of 10 events met nobody")
         self.chaos[4]["outcome"] = "failed"
         self.assert_fails("1 events failed")
+
+    def test_the_job_has_ended_well_by_its_record(self):
+        self.ends = [end(79)]
+        self.assert_fails("the job ended with 79")
+        self.ends = []
+        self.assert_fails("does not tell of the job's end")
 
     def test_a_run_that_wrote_no_summary_is_found_by_its_job(self):
         self.run = {}

@@ -26,6 +26,7 @@ class Verdict:
         self._judge_pace(limits)
         self._judge_size(limits)
         self._judge_chaos(limits)
+        self._judge_end()
         self.report = self._figures()
 
     def _judge_states(self):
@@ -47,6 +48,13 @@ class Verdict:
         if self.unexplained:
             self.failures.append(f"{len(self.unexplained)} workers were lost and nobody had done "
                                  f"it, the first is {self.unexplained[0]}")
+
+    def _judge_end(self):
+        ends = [line for line in self.kept.record if line.get("kind") == "end"]
+        if not ends:
+            self.failures.append("the record does not tell of the job's end")
+        elif ends[-1]["exit_code"] != 0:
+            self.failures.append(f"the job ended with {ends[-1]['exit_code']}: {ends[-1]['cause']}")
 
     def _judge_pace(self, limits):
         begin, end = self.kept.begin, self.kept.end
