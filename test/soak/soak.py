@@ -178,7 +178,11 @@ def judge(folder, settings):
 def main():
     settings = parse()
     if settings.judge:
-        return judge(settings.judge, settings)
+        try:
+            return judge(settings.judge, settings)
+        except FileNotFoundError as error:
+            print(f"soak: nothing to judge: {error}", file=sys.stderr)
+            return 2
     if netns.available():
         print(f"skipped: {netns.available()}")
         return SKIPPED
