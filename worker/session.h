@@ -212,7 +212,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool running_ MUSTER_GUARDED_BY(mutex_) = false;  // The driver is in the backend.
   uint64_t next_number_ MUSTER_GUARDED_BY(mutex_) = 1;
   std::map<int32_t, std::shared_ptr<const Group>> groups_ MUSTER_GUARDED_BY(mutex_);
-  // Complete; their callbacks belong on the executor's thread, which drives.
+  // Complete; their callbacks belong on the executor's thread, which drives or is on its way.
   std::vector<std::shared_ptr<Call>> callbacks_due_ MUSTER_GUARDED_BY(mutex_);
   // An error has ended the backend: no job is begun any more. Peers would take it for a sign that
   // what failed here has been done.

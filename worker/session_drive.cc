@@ -73,26 +73,31 @@ void Session::EnsureDriver() {
   }
 }
 
+// Callbacks first, and with nobody driving: one may take long, or wait for what a user's thread
+// could drive meanwhile.
 void Session::DriveOnExecutor() noexcept {
-  std::vector<std::shared_ptr<Call>> callbacks;
-  bool drives = false;
-  {
-    const MutexLock lock(mutex_);
-    Linger();
-    executor_scheduled_ = false;
-    drives = BeginDriving(Driver::kExecutor);
-    if (!drives) {
+  for (;;) {
+    std::vector<std::shared_ptr<Call>> callbacks;
+    {
+      const MutexLock lock(mutex_);
+      Linger();
       callbacks = TakeCallbacks();
+      if (callbacks.empty()) {
+        executor_scheduled_ = false;
+        if (!BeginDriving(Driver::kExecutor)) {
+          return;  // Whoever drives sees to it that this is called again, if it has to be.
+        }
+      }
+    }
+    if (callbacks.empty()) {
+      break;
+    }
+    for (const auto& call : callbacks) {
+      call->RunCallbacks();
     }
   }
-  if (drives) {
-    Drive([] { return false; }, true);
-    return StopDriving();
-  }
-  // Whoever drives sees to it that this is called again, if it has to be.
-  for (const auto& call : callbacks) {
-    call->RunCallbacks();
-  }
+  Drive([] { return false; }, true);
+  StopDriving();
 }
 
 void Session::HelpComplete(const Operation& operation) noexcept {
@@ -133,31 +138,26 @@ std::vector<std::shared_ptr<Call>> Session::TakeCallbacks() {
 void Session::Drive(const std::function<bool()>& done, bool on_executor) noexcept {
   while (!done()) {
     std::optional<Job> job;
-    std::vector<std::shared_ptr<Call>> callbacks;
     bool idle = false;
     {
       const MutexLock lock(mutex_);
       news_seen_.store(news_.load(std::memory_order_acquire), std::memory_order_relaxed);
       Progress();
-      if (on_executor) {
-        callbacks = TakeCallbacks();
+      if (on_executor && !callbacks_due_.empty()) {
+        return;
       }
-      // Peers wait in a job that has begun: no callback comes between.
-      if (callbacks.empty() && !jobs_.empty() && !backend_failed_) {
+      if (!jobs_.empty() && !backend_failed_) {
         job = std::move(jobs_.front());
         jobs_.pop_front();
         running_ = true;
       }
-      idle = !job && callbacks.empty() && (end_ || (on_executor && !HasWork()));
-    }
-    for (const auto& call : callbacks) {
-      call->RunCallbacks();
+      idle = !job && (end_ || (on_executor && !HasWork()));
     }
     if (job) {
       Run(*job);
     } else if (idle) {
       return;
-    } else if (callbacks.empty()) {
+    } else {
       bell_.Wait(patience_, std::chrono::steady_clock::now() + kLookPeriod, [&] {
         return HasInput() || done();
       });

@@ -6,8 +6,6 @@
 #include <charconv>
 #include <filesystem>
 #include <memory>
-#include <numeric>
-#include <random>
 #include <stdexcept>
 #include <utility>
 
@@ -97,15 +95,4 @@ Digits LoadDigits(const std::string& path) {
     part.Add(pixels, row.back());
   }
   return digits;
-}
-
-std::vector<int64_t> ShuffledOrder(int64_t size, int64_t epoch) {
-  std::vector<int64_t> order(static_cast<size_t>(size));
-  std::iota(order.begin(), order.end(), 0);
-  std::mt19937_64 random(static_cast<uint64_t>(epoch) + 1);
-  // Fisher and Yates; std::shuffle may differ between libraries, and so between ranks.
-  for (uint64_t i = order.size(); i > 1; --i) {
-    std::swap(order[i - 1], order[random() % i]);
-  }
-  return order;
 }

@@ -34,6 +34,3 @@ struct Digits {
 /// Reads a gzipped file of lines "pixel,...,pixel,label"; an empty path: the file of the source
 /// tree. Throws std::runtime_error.
 Digits LoadDigits(const std::string& path);
-
-/// The order in which an epoch visits the samples: the same on every rank, in worlds of every size.
-std::vector<int64_t> ShuffledOrder(int64_t size, int64_t epoch);

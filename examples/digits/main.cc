@@ -6,6 +6,7 @@
 
 #include <muster/elastic.h>
 #include <muster/muster.h>
+#include <muster/sampler.h>
 
 #include <algorithm>
 #include <chrono>
@@ -35,9 +36,7 @@ muster::Tensor View(std::vector<float>& values) {
 
 /// How far the training is. A plain struct is one value of the State.
 struct Progress {
-  int64_t step = 0;  // Of the whole training.
-  int64_t epoch = 0;
-  int64_t next = 0;     // First sample of the next batch, in the epoch's order.
+  int64_t step = 0;     // Of the whole training.
   double loss_sum = 0;  // Of the epoch's samples so far.
 };
 
@@ -47,13 +46,14 @@ class Training {
       : options_(options),
         digits_(LoadDigits(options.data)),
         network_(options.hidden),
-        order_(ShuffledOrder(digits_.train.size(), 0)),
+        sampler_(digits_.train.size()),
         ballast_(static_cast<size_t>(options.state_mb) << 18) {}
 
   void Register(muster::elastic::State& state) {
     state.tensor("weights", View(network_.parameters()))
         .tensor("momentum", View(network_.momentum()))
         .tensor("ballast", View(ballast_))
+        .member("sampler", sampler_)
         .value("progress", progress_);
     state.register_reset_callbacks({[] {
       if (muster::rank() == 0) {
@@ -65,7 +65,6 @@ class Training {
 
   /// Called anew in each world; goes on where the State stands.
   void Run(muster::elastic::State& state) {
-    order_ = ShuffledOrder(digits_.train.size(), progress_.epoch);
     while (!Finished()) {
       Step();
       muster::trace_step(progress_.step);
@@ -122,19 +121,20 @@ class Training {
  private:
   bool Finished() const {
     const bool stopped = options_.stop_after && progress_.step >= *options_.stop_after;
-    return stopped || progress_.epoch >= options_.epochs;
+    return stopped || sampler_.epoch() >= options_.epochs;
   }
 
   void Step() {
-    const int64_t first = progress_.next;
+    const int64_t first = sampler_.position();
     const int64_t end = std::min(first + options_.batch, digits_.train.size());
 
     // The share of this rank: every size()-th sample of the batch. Whatever the size of the world,
-    // the batch has the same samples and their sum is the same step.
+    // the batch has the same samples and their sum is the same step. (Where each rank should have
+    // equally many, more of them in a larger world, sampler_.batch() shares out by itself.)
     gradient_.assign(network_.parameters().size() + 1, 0.0F);
     float& loss = gradient_.back();  // Rides along in the same allreduce.
     for (int64_t i = first + muster::rank(); i < end; i += muster::size()) {
-      const Sample sample = digits_.train[order_[static_cast<size_t>(i)]];
+      const Sample sample = digits_.train[sampler_.sample_at(i)];
       loss += network_.AddGradient(sample, gradient_);
     }
     muster::allreduce(
@@ -148,7 +148,7 @@ class Training {
     std::this_thread::sleep_for(std::chrono::milliseconds(options_.step_ms));
 
     ++progress_.step;
-    progress_.next = end;
+    sampler_.record_samples(end - first);
     if (!ballast_.empty()) {
       ballast_[static_cast<size_t>(progress_.step) % ballast_.size()] = loss;
     }
@@ -160,15 +160,13 @@ class Training {
   void FinishEpoch() {
     if (muster::rank() == 0) {
       std::printf("epoch %" PRId64 ": loss %.4f on %d workers\n",
-                  progress_.epoch + 1,
+                  sampler_.epoch() + 1,
                   progress_.loss_sum / static_cast<double>(digits_.train.size()),
                   muster::size());
       std::fflush(stdout);
     }
-    ++progress_.epoch;
-    progress_.next = 0;
+    sampler_.set_epoch(sampler_.epoch() + 1);
     progress_.loss_sum = 0;
-    order_ = ShuffledOrder(digits_.train.size(), progress_.epoch);
   }
 
   int64_t CountRight(int64_t first, int64_t stride) {
@@ -183,8 +181,8 @@ class Training {
   const Options options_;
   const Digits digits_;
   Network network_;
+  muster::elastic::ElasticSampler sampler_;
   Progress progress_;
-  std::vector<int64_t> order_;  // Of the samples in this epoch.
   std::vector<float> gradient_;
   std::vector<float> ballast_;
 };

@@ -296,11 +296,12 @@ SilenceSample Agent::SampleOf(const Worker& worker) {
 
 // Before a worker is lost for its sleep all of its threads are looked at. One that runs may hold
 // what the engine waits for without end: the lock of the process's memory, while it forks a child
-// of many gigabytes. And of a worker in a PID namespace of its own the engine cannot be seen.
+// of many gigabytes. And of a worker in a PID namespace of its own the engine cannot be seen. But a
+// thread that spins may itself be waiting for the engine, so this excuse ends.
 SilenceVerdict Agent::JudgeSilence(Worker& worker, Instant now) {
   SilenceSample sample = SampleOf(worker);
   const SilenceVerdict verdict = worker.silence.Judge(sample, now);
-  if (verdict != SilenceVerdict::kSilent) {
+  if (verdict != SilenceVerdict::kSilent || worker.silence.without_tick() >= kExcusedMax) {
     return verdict;
   }
   sample.activity = ActivityOf(ThreadStates(worker.client.pid));

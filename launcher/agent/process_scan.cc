@@ -73,6 +73,26 @@ std::string ReadFile(const std::string& path, size_t size_max) {
   return text;
 }
 
+// The entries of a folder of /proc that are numbers: processes or threads.
+std::vector<pid_t> NumbersIn(const std::string& path) {
+  std::vector<pid_t> numbers;
+  thread_local SpareDescriptor spare;
+  UniqueFd fd = spare.Open(path.c_str(), O_RDONLY | O_DIRECTORY);
+  std::unique_ptr<DIR, int (*)(DIR*)> folder(::fdopendir(fd.get()), ::closedir);
+  if (folder == nullptr) {
+    return numbers;
+  }
+  fd.Release();                                           // The folder's now.
+  while (const dirent* name = ::readdir(folder.get())) {  // NOLINT(concurrency-mt-unsafe)
+    if (name->d_name[0] >= '1' && name->d_name[0] <= '9') {
+      numbers.push_back(static_cast<pid_t>(std::strtol(name->d_name, nullptr, 10)));
+    }
+  }
+  folder.reset();
+  spare.Refill();
+  return numbers;
+}
+
 // The name in parentheses may hold blanks and parentheses, so the fields are those after the last.
 // False also for a zombie: but a process whose first thread alone has ended looks like one, and is
 // told by its number of threads.
@@ -138,26 +158,13 @@ void WaitForChange() {
 
 std::vector<ProcessEntry> ListProcesses() {
   std::vector<ProcessEntry> entries;
-  thread_local SpareDescriptor spare;
-  UniqueFd fd = spare.Open("/proc", O_RDONLY | O_DIRECTORY);
-  std::unique_ptr<DIR, int (*)(DIR*)> folder(::fdopendir(fd.get()), ::closedir);
-  if (folder == nullptr) {
-    return entries;
-  }
-  fd.Release();                                           // The folder's now.
-  while (const dirent* name = ::readdir(folder.get())) {  // NOLINT(concurrency-mt-unsafe)
-    if (name->d_name[0] < '1' || name->d_name[0] > '9') {
-      continue;
-    }
+  for (const pid_t pid : NumbersIn("/proc")) {
     ProcessEntry entry;
-    entry.pid = static_cast<pid_t>(std::strtol(name->d_name, nullptr, 10));
-    const std::string path = std::string("/proc/") + name->d_name + "/stat";
-    if (ParseLiving(ReadFile(path, kStatBytesMax), entry)) {
+    entry.pid = pid;
+    if (ParseLiving(ReadFile("/proc/" + std::to_string(pid) + "/stat", kStatBytesMax), entry)) {
       entries.push_back(entry);
     }
   }
-  folder.reset();
-  spare.Refill();
   return entries;
 }
 
@@ -199,13 +206,8 @@ std::string ThreadStates(pid_t pid, std::initializer_list<pid_t> threads) {
 
 std::string ThreadStates(pid_t pid) {
   std::string states;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(
-      ::opendir(("/proc/" + std::to_string(pid) + "/task").c_str()), ::closedir);
-  while (const dirent* name =
-             folder ? ::readdir(folder.get()) : nullptr) {  // NOLINT(concurrency-mt-unsafe)
-    if (name->d_name[0] != '.') {
-      states += ThreadStates(pid, {static_cast<pid_t>(std::strtol(name->d_name, nullptr, 10))});
-    }
+  for (const pid_t thread : NumbersIn("/proc/" + std::to_string(pid) + "/task")) {
+    states += ThreadStates(pid, {thread});
   }
   return states;
 }

@@ -25,6 +25,7 @@ SilenceVerdict SilenceJudge::Judge(const SilenceSample& sample, Instant now) {
   last_ = sample;
   sampled_ = now;
   if (ticked) {
+    ticked_ = now;
     return SilenceVerdict::kWell;
   }
   switch (sample.activity) {

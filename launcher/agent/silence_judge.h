@@ -43,6 +43,8 @@ enum class SilenceVerdict : uint8_t {
 
 inline constexpr Duration kFrozenAfter = std::chrono::seconds(1);
 inline constexpr Duration kSilentAfter = std::chrono::seconds(5);
+/// An engine that sleeps is excused for so long while another thread of its process runs.
+inline constexpr Duration kExcusedMax = std::chrono::seconds(60);
 /// Samples are 200 ms apart; one that is later than this by 500 ms starts the counts anew.
 inline constexpr Duration kSampleGapMax = std::chrono::milliseconds(700);
 
@@ -53,11 +55,14 @@ class SilenceJudge {
   bool HasTicked(uint64_t ticks) const { return !last_ || ticks != last_->ticks; }
   /// For how long, by the newest sample, the worker has been as it is now, without a tick.
   Duration quiet() const { return sampled_ - since_; }
+  /// For how long no sample has shown a tick, whatever the worker was doing.
+  Duration without_tick() const { return sampled_ - ticked_; }
 
  private:
   std::optional<SilenceSample> last_;
   Instant sampled_;  // When `last_` was taken.
   Instant since_;    // From when on each sample had this activity, and no tick came in between.
+  Instant ticked_;   // The newest sample with a tick, or the first one.
 };
 
 }  // namespace muster::launcher

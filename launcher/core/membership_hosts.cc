@@ -207,6 +207,14 @@ void Membership::On(const DrainRequested& event) {
   if (found == hosts_.end() || In<Ending>() != nullptr) {
     return;
   }
+  const std::vector<Incarnation> members = LivingMembers();
+  const bool all_done = !members.empty() &&
+                        std::all_of(members.begin(), members.end(),
+                                    [this](Incarnation id) { return Find(id)->done; });
+  if (!options_.elastic && all_done) {
+    Because("host " + event.host.value + " is to leave; the work is done, and its end is near");
+    return;
+  }
   if (!options_.elastic) {
     EndJob({kExitSignalBase + 15,
             "host " + event.host.value + " was told to leave (SIGTERM to its agent)",

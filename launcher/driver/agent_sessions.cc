@@ -14,6 +14,7 @@ AgentSessions::AgentSessions(Loop& loop,
 
 void AgentSessions::Close() {
   open_ = false;
+  closed_ = true;
   sessions_.clear();
 }
 

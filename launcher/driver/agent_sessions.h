@@ -62,9 +62,9 @@ class AgentSessions {
   AgentSessions(const AgentSessions&) = delete;
   AgentSessions& operator=(const AgentSessions&) = delete;
 
-  /// What streams bring counts from now on.
-  void Open() { open_ = true; }
-  /// No call of the listener comes after it has begun. The streams stay open.
+  /// What streams bring counts from now on, until Close.
+  void Open() { open_ = !closed_; }
+  /// For good. No call of the listener comes after it has begun. The streams stay open.
   void Close();
 
   // Streams are shared with whoever else may still call them.
@@ -96,6 +96,7 @@ class AgentSessions {
   AgentListener& listener_;
   const std::function<void(const std::string& session)> forgotten_;
   bool open_ = false;
+  bool closed_ = false;
   std::map<HostId, Session> sessions_;
 };
 

@@ -28,7 +28,7 @@ class HostSweeper {
   /// Kills all that carries the job's and this host's marks, until nothing is left or the patience
   /// is over; then calls back on the loop.
   void Start(const HostId& host, std::function<void()> done);
-  /// Waits for the sweeps under way; none calls back any more.
+  /// Waits for the sweeps under way. Those may still call back, if the loop runs on.
   void Stop();
 
  private:

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <string>
 
 #include "common/process.h"
+#include "common/unique_fd.h"
+#include "test/support/temporary_folder.h"
 
 namespace muster {
 namespace {
@@ -43,6 +46,30 @@ TEST_CASE("write line gives up where nobody takes anything") {
   Fill(pipe.write.get());
   WriteLine(pipe.write.get(), "lost", kPatience);  // One that waits would hang here.
   CHECK(ReadSome(pipe.read.get()).find("lost") == std::string::npos);
+}
+
+// stderr may be a socket of systemd's journal.
+TEST_CASE("write line speaks into a socket, and gives up if that is full") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  const UniqueFd here(ends[0]);
+  const UniqueFd there(ends[1]);
+  WriteLine(here.get(), "the end", kPatience);
+  CHECK(ReadSome(there.get()) == "the end\n");
+  Fill(here.get());
+  WriteLine(here.get(), "lost", kPatience);
+}
+
+TEST_CASE("write line adds to a file, wherever others have written") {
+  const TemporaryFolder folder;
+  const std::string path = folder.Path("log");
+  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  REQUIRE(file.valid());
+  const std::string before = "before\n";
+  REQUIRE(::write(file.get(), before.data(), before.size()) == static_cast<ssize_t>(before.size()));
+  WriteLine(file.get(), "the end", kPatience);
+  REQUIRE(::lseek(file.get(), 0, SEEK_SET) == 0);
+  CHECK(ReadSome(file.get()) == "before\nthe end\n");
 }
 
 // A signal would end the process with another code than the one that it is about to give.

@@ -1,5 +1,6 @@
 """Does a process of the job grow, and is anything left at the end?"""
 
+import contextlib
 import os
 
 import harness
@@ -19,6 +20,33 @@ def _status(pid, name):
             if line.startswith(name + ":"):
                 return int(line.split()[1])
     return 0
+
+
+# Where a process may leave something that is not in a folder of its own.
+SCRATCH = ("/tmp/", "/dev/shm/", "/run/", "/var/tmp/")
+DELETED = " (deleted)"
+
+
+def network_of(pid):
+    """Its namespace; None if it has ended."""
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+
+
+def paths_of(pid, outside):
+    """The files in SCRATCH that it has open, and the sockets there that are bound in its network.
+    That is the job's own, so other jobs of this machine have no part in it; whoever still is in the
+    network `outside` is on the way into one."""
+    paths = set()
+    if network_of(pid) in (None, outside):
+        return paths
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # Closed meanwhile.
+                paths.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+        with open(f"/proc/{pid}/net/unix", encoding="utf-8") as file:
+            paths |= {words[7] for words in map(str.split, file) if len(words) > 7}
+    return {path for path in paths if path.startswith(SCRATCH) and not path.endswith(DELETED)}
 
 
 def look(pid):
@@ -43,10 +71,13 @@ class Audit:
     def __init__(self, token, driver):
         self.token = token
         self.driver = driver
+        self._paths = set()
+        self._outside = network_of("self")
         self._lives = {}  # pid -> (role, first seen, looks of its youth, last looks, last seen)
 
     def sample(self, now):
         for pid in harness.descendants_by_token(self.token):
+            self._paths |= paths_of(pid, self._outside)
             if pid not in self._lives:
                 role = role_of(pid, self.driver)
                 if role is not None:
@@ -78,8 +109,11 @@ class Audit:
                 for role, (_, fds, threads, mb) in self.growth().items()
                 if fds > DESCRIPTORS_MAX or threads > THREADS_MAX or mb > RSS_MB_MAX]
 
-
-def leftovers(folders):
-    """Paths of what Muster makes outside of its folders."""
-    return {os.path.join(folder, name) for folder in folders
-            for name in os.listdir(folder) if name.startswith("muster-")}
+    def leftovers(self, own, disk):
+        """What is still there of what the job was seen to use outside of the folders `own`, and
+        what Muster has made on its disk."""
+        folders = tuple(os.path.join(folder, "") for folder in own)
+        used = {path for path in self._paths
+                if not path.startswith(folders) and os.path.lexists(path)}
+        return used | {os.path.join(disk, name) for name in os.listdir(disk)
+                       if name.startswith("muster-")}

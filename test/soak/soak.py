@@ -4,16 +4,16 @@ happen is looked for.
 
   soak.py --minutes 60 --seed 1
   soak.py --minutes 30 --kinds pause --busy-loops 8     no false expulsion of the starved
+  soak.py --judge FOLDER                                what was kept of a run, once more
 
-The hosts are network namespaces with an sshd each: needs root. Exit code 0: no hang, no wrong bit,
-no leak, nobody lost without a cause, the record right, and the goodput reached.
+The hosts are network namespaces with an sshd each: needs root, but for --judge. Exit code 0: no
+hang, no State lost, no wrong bit, no leak, nobody lost without a cause, the record right, the world
+whole again and fast enough. 77: it cannot run here.
 """
 
 import argparse
 import json
-import os
 import signal
-import statistics
 import sys
 import time
 
@@ -21,7 +21,8 @@ import stage as stages
 from stage import harness, netns  # In the other folder, which stage knows.
 
 import audit
-import incident_check
+import kept
+import verdict
 import watch
 
 # What is only noticed after a second or two is rare, as it is in earnest: a stop and each cut cost
@@ -34,6 +35,7 @@ START_S = 60
 FULL_AGAIN_S = 60
 END_S = 60
 QUIET_S_MAX = 60
+SKIPPED = 77  # As ctest has it.
 
 
 class Soak:
@@ -64,7 +66,7 @@ class Soak:
             self.failures.append(f"no new step for {now - self.watch.last():.1f} s after step "
                                  f"{self.watch.step}")
             return False
-        return not self.watch.wrong
+        return not self.watch.wrong and not self.watch.lost
 
     def follow(self, done, limit_s):
         """Looks until done() is true; False if something has failed by then."""
@@ -81,6 +83,9 @@ class Soak:
     def run(self):
         def all_train():
             return self.watch.size == stages.WORKERS
+
+        def all_train_again():
+            return self.watch.full_since(self.end, stages.WORKERS)
 
         def chaos_is_over():
             return self.stage.chaos.poll() is not None
@@ -103,7 +108,7 @@ class Soak:
         if going and self.stage.chaos.returncode != 0:
             self.failures.append(f"muster chaos ended with {self.stage.chaos.returncode}: "
                                  + self.stage.read("chaos.txt").strip().rsplit("\n", 1)[-1])
-        if going and self.follow(all_train, FULL_AGAIN_S):
+        if going and self.follow(all_train_again, FULL_AGAIN_S):
             self.finish()
 
     def chaos_options(self):
@@ -120,88 +125,21 @@ class Soak:
         if left:
             self.failures.append("processes are left: " + ", ".join(
                 f"{pid} {' '.join(harness.command_line(pid))[:80]}" for pid in left))
-        files = audit.leftovers([self.stage.disk])
+        files = self.audit.leftovers(self.stage.own_folders(), self.stage.disk)
         if files:
             self.failures.append("files are left: " + ", ".join(sorted(files)))
 
-    # ---- the judgement
+    # ---- what is left of it
 
-    def judge(self):
-        chaos = self.chaos_events()
+    def keep(self):
+        """Writes down what cannot be found out later, and changes no more."""
+        self.stage.stop_chaos()
         if self.hung:
             self.stage.dump()
-        self.watch.replay(stages.WORKER)
-        gaps = self.watch.longest(10)
-        if gaps and gaps[0][0] > self.settings.hang and not self.hung:
-            self.failures.append(f"no new step for {gaps[0][0]:.1f} s")
-        if self.watch.wrong:
-            self.failures.append(f"{len(self.watch.wrong)} states are wrong, the first is "
-                                 f"{self.watch.wrong[0]}")
         self.failures += self.audit.leaks()
-        records = [json.loads(line) for line in self.stage.why("--json").splitlines()]
-        events, wrong, unexplained = incident_check.check(chaos, records)
-        right = 1 - len(wrong) / len(events) if events else 0.0
-        if right < self.settings.right_min:
-            self.failures.append(f"the record is right about {right:.2%} of the events only")
-        if unexplained:
-            self.failures.append(f"{len(unexplained)} workers were lost and nobody had done it, "
-                                 f"the first is {unexplained[0]}")
-        report = self.figures(events, gaps, right)
-        report["exhausted"] = incident_check.ended_by_exhaustion(events, records)
-        if report["goodput"] < self.settings.goodput_min:
-            self.failures.append(f"the goodput is {report['goodput']:.1%}")
-        self.show(report, events, gaps, wrong, unexplained)
-        return report
-
-    def chaos_events(self):
-        path = self.stage.path("chaos.jsonl")
-        if not os.path.exists(path):
-            return []
-        return [json.loads(line) for line in self.stage.read("chaos.jsonl").splitlines()]
-
-    def figures(self, events, gaps, right):
-        spans = [(e.fields["t_ns"] / 1e9, e.fields.get("end_ns", e.fields["t_ns"]) / 1e9)
-                 for e in events]
-        undisturbed = self.watch.undisturbed_steps(spans, stages.WORKERS)
-        step_s = statistics.median(length for _, length in undisturbed) if undisturbed else 0.0
-        wall = self.end - self.begin
-        steps = self.watch.steps_between(self.begin, self.end)
-        return {
-            "seed": self.settings.seed, "seconds": wall, "events": len(events),
-            "seconds_per_event": wall / len(events) if events else 0.0,
-            "kinds": {k: sum(e.kind == k for e in events) for k in sorted({e.kind for e in events})},
-            "states_compared": self.watch.lines, "states_wrong": len(self.watch.wrong),
-            "longest_gap_s": gaps[0][0] if gaps else 0.0, "steps": steps,
-            "undisturbed_step_s": step_s, "undisturbed_steps": len(undisturbed),
-            "goodput": self.watch.goodput(undisturbed, self.begin, self.end),
-            "goodput_by_one_median": steps * step_s / wall if wall else 0.0, "record_right": right,
-            "growth": self.audit.growth(), "failures": self.failures}
-
-    def show(self, report, events, gaps, wrong, unexplained):
-        for event, why in wrong:
-            print(f"record: {event}: {why}")
-        for victim in unexplained:
-            print(f"nobody did this: {victim}")
-        for length, began in gaps:
-            near = [repr(e) for e in events if began - 3 < e.fields["t_ns"] / 1e9 < began + length]
-            print(f"{length:.2f} s without a step, {began - self.begin:.1f} s into the chaos: "
-                  + "; ".join(near))
-        print(f"""
-{'events':36} {report['events']}, one every {report['seconds_per_event']:.2f} s
-{'of each kind':36} {', '.join(f'{k} {n}' for k, n in report['kinds'].items())}
-{'longest time without a new step':36} {report['longest_gap_s']:.2f} s
-{'states compared bit by bit, wrong':36} {report['states_compared']}, {report['states_wrong']}
-{'record right about victim and kind':36} {report['record_right']:.2%}
-{'lost though nobody had done it':36} {len(unexplained)}
-{'ended by exhausted descriptors':36} {report['exhausted']}
-{'steps, undisturbed step':36} {report['steps']}, {report['undisturbed_step_s'] * 1000:.1f} ms """
-              f"""(of {report['undisturbed_steps']})
-{'goodput (by the median of all)':36} {report['goodput']:.1%} ({report['goodput_by_one_median']:.1%})""")
-        for role, (count, fds, threads, mb) in report["growth"].items():
-            print(f"{'growth of ' + role:36} {fds} descriptors, {threads} threads, {mb:.1f} MiB "
-                  f"at most (of {count} that lived long)")
-        for failure in self.failures:
-            print(f"FAILED: {failure}")
+        kept.write_run(self.stage.folder, seed=self.settings.seed, begin=self.begin, end=self.end,
+                       job_folder=self.stage.job.folder, seen=self.failures,
+                       growth=self.audit.growth())
 
 
 def parse():
@@ -215,18 +153,39 @@ def parse():
     parser.add_argument("--step-ms", type=int, default=30, help="pause per step")
     parser.add_argument("--busy-loops", type=int, default=0)
     parser.add_argument("--hang", type=float, default=5, help="seconds without a new step")
-    parser.add_argument("--goodput-min", type=float, default=0.8)
-    parser.add_argument("--right-min", type=float, default=0.99)
+    parser.add_argument("--goodput-min", type=float, default=0.8,
+                        help="share of the undisturbed pace, and of that before the chaos")
+    parser.add_argument("--full-min", type=float, default=0.4, help="share of time at full size")
+    parser.add_argument("--small-max", type=float, default=20, help="seconds below full size")
+    parser.add_argument("--skipped-max", type=float, default=0.1, help="share of events")
+    parser.add_argument("--right-min", type=float, default=0.99, help="of the events of each kind")
+    parser.add_argument("--judge", metavar="FOLDER", help="run nothing: judge what was kept")
     parser.add_argument("--json", help="a file for the figures")
     parser.add_argument("--keep", action="store_true", help="keep the folder of a success too")
     return parser.parse_args()
 
 
+def judge(folder, settings):
+    """The exit code."""
+    found = verdict.Verdict(kept.Kept(folder), settings, stages.WORKER, stages.WORKERS)
+    found.show()
+    if settings.json:
+        with open(settings.json, "w", encoding="utf-8") as file:
+            json.dump(found.report, file, indent=1)
+    return 1 if found.failures else 0
+
+
 def main():
     settings = parse()
+    if settings.judge:
+        try:
+            return judge(settings.judge, settings)
+        except FileNotFoundError as error:
+            print(f"soak: nothing to judge: {error}", file=sys.stderr)
+            return 2
     if netns.available():
         print(f"skipped: {netns.available()}")
-        return 0
+        return SKIPPED
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     soak = Soak(settings)
     print(f"seed {settings.seed}, folder {soak.stage.folder}, job {soak.stage.job.folder}",
@@ -234,12 +193,10 @@ def main():
     keep = True
     try:
         soak.run()
-        report = soak.judge()
-        keep = settings.keep or bool(soak.failures)
-        if settings.json:
-            with open(settings.json, "w", encoding="utf-8") as file:
-                json.dump(report, file, indent=1)
-        return 1 if soak.failures else 0
+        soak.keep()
+        code = judge(soak.stage.folder, settings)
+        keep = settings.keep or code != 0
+        return code
     finally:
         soak.stage.close(keep)
 

@@ -1,5 +1,6 @@
 """Four hosts, a job of eight workers on them, and what disturbs it."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ MUSTER = os.path.join(harness.BIN, "muster")
 # the lease.
 LEASE_S = 3
 DISK_KB = 4096
+CHAOS_ENDS_S = 30  # A hook may take 10 s to end.
 
 
 class Stage:
@@ -38,8 +40,8 @@ class Stage:
         os.mkdir(self.disk)
         netns.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k", "soak", self.disk])
         try:
-            # A home without a .bashrc: what stands in the user's runs at each start of an agent, and
-            # may leave a lock behind when that is killed.
+            # A home without a .bashrc: what stands in the user's runs at each start of an agent,
+            # and may leave a lock behind when that is killed.
             self.network = netns.Network(HOSTS, variables={"TMPDIR": self.disk,
                                                            "HOME": self.folder}).open()
             self._make_job(step_ms)
@@ -47,6 +49,10 @@ class Stage:
         except BaseException:
             self.close(keep=False)
             raise
+
+    def own_folders(self):
+        """Where the harness and the job may leave what they like."""
+        return [self.folder, self.job.folder, self.network.folder]
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -88,7 +94,19 @@ class Stage:
                 "--hook-dir", os.path.join(HERE, "hooks"), *map(str, options)]
         with open(self.path("chaos.txt"), "wb") as out:
             self.chaos = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL,
-                                          stdout=out, stderr=subprocess.STDOUT)
+                                          stdout=out, stderr=subprocess.STDOUT,
+                                          preexec_fn=harness.die_with_the_harness)
+
+    def stop_chaos(self):
+        """It undoes what is under way; if it does not end, closing the network undoes the rest."""
+        if self.chaos is None or self.chaos.poll() is not None:
+            return
+        self.chaos.terminate()
+        try:
+            self.chaos.wait(CHAOS_ENDS_S)
+        except subprocess.TimeoutExpired:
+            self.chaos.kill()
+            self.chaos.wait(netns.LIMIT_S)
 
     def why(self, *options):
         return subprocess.run([MUSTER, "why", *options], env=self.job.environment,
@@ -131,16 +149,16 @@ class Stage:
             time.sleep(harness.POLL_S)
 
     def close(self, keep):
-        if self.chaos is not None and self.chaos.poll() is None:
-            self.chaos.terminate()
-            self.chaos.wait(netns.LIMIT_S)
-        for process in self.busy:
-            process.kill()
-            process.wait()
-        if self.job is not None:
-            self.job.close(keep)
-        if self.network is not None:
-            self.network.close()
-        netns.run(["umount", "--lazy", self.disk], check=False)
-        if not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """Each step, whatever comes of those before it."""
+        with contextlib.ExitStack() as steps:  # The last one that is named comes first.
+            if not keep:
+                steps.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            steps.callback(netns.run, ["umount", "--lazy", self.disk], check=False)
+            if self.network is not None:
+                steps.callback(self.network.close)
+            if self.job is not None:
+                steps.callback(self.job.close, keep)
+            for process in self.busy:
+                steps.callback(process.wait, netns.LIMIT_S)
+                steps.callback(process.kill)
+            steps.callback(self.stop_chaos)

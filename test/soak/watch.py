@@ -1,6 +1,7 @@
-"""Follows what the workers of a soak write: are all states right, and how fast does the world go?"""
+"""Follows what the workers of a soak write: is State wrong or lost, how fast does the world go?"""
 
 import array
+import bisect
 import json
 import statistics
 import subprocess
@@ -20,6 +21,10 @@ class Watch:
         self.lines = 0
         self.digests = {}  # step -> digest, of whoever was first
         self.wrong = []
+        self.entries = 0
+        self.lost = []  # Sentences: commits that were held and are not any more.
+        self._own = {}  # (host, pid) -> the newest step that it has committed
+        self._writers = {}  # host -> (times, pids) of its lines
         self.step = 0
         self.size = 0
         self.times = array.array("d")  # of each new step, CLOCK_MONOTONIC
@@ -45,11 +50,41 @@ class Watch:
         known = self.digests.setdefault(step, event["digest"])
         if known != event["digest"]:
             self.wrong.append(event)
+        self._ask_if_lost(event, step)
+        times, pids = self._writers.setdefault(event["host"], (array.array("d"), array.array("l")))
+        times.append(event["t_ns"] / 1e9)
+        pids.append(event["pid"])
         if event["event"] == "step" and step > self.step:
             self.step = step
             self.size = event["size"]
             self.times.append(event["t_ns"] / 1e9)
             self.sizes.append(event["size"])
+
+    def _ask_if_lost(self, event, step):
+        """Whoever has committed a step goes on from there at the least, whatever the world is. The
+        others may not have heard of the newest step, if all who had told of it died; but they hold
+        the one before it, or it could not have been done. A step stands in the file after those
+        that all members have written of the step before; so only ranks of a world that has gone
+        back write of one that is not the newest. A world whose ranks differ has wrong digests."""
+        who = (event["host"], event["pid"])
+        if event["event"] == "entry":
+            self.entries += 1
+            least = max(self.step - 1, self._own.get(who, 0))
+        else:
+            least = self.step
+        if step < least:
+            self.lost.append(f"worker {event['pid']} on {event['host']}: {event['event']} at step "
+                             f"{step} after step {max(self.step, least)} was committed")
+        if event["event"] == "step":
+            self._own[who] = step
+
+    def members(self, host, at):
+        """The pids of the world on this host: each of its members has written since the first one
+        wrote of the step before the last."""
+        known = bisect.bisect_right(self.times, at)
+        since = self.times[max(known - 2, 0)] if known else 0.0
+        times, pids = self._writers.get(host, ((), ()))
+        return set(pids[bisect.bisect_left(times, since):bisect.bisect_right(times, at)])
 
     def last(self):
         return self.times[-1] if self.times else 0.0
@@ -72,6 +107,29 @@ class Watch:
 
     def steps_between(self, begin, end):
         return sum(begin <= t <= end for t in self.times)
+
+    def full_since(self, at, full_size):
+        """Whether a world of full size has done a step later than that."""
+        return any(size == full_size and t > at
+                   for t, size in zip(self.times[-WINDOW_STEPS:], self.sizes[-WINDOW_STEPS:]))
+
+    def small_times(self, begin, end, full_size):
+        """(seconds, when it began) of each time at less than full size. Between two steps the world
+        counts as full if both were done at full size."""
+        steps = [(begin, 0), *((t, size) for t, size in zip(self.times, self.sizes)
+                               if begin < t < end), (end, 0)]
+        # What is cut off at both ends belongs to the first step after it, and the last before.
+        if len(steps) > 2:
+            steps[0], steps[-1] = (begin, steps[1][1]), (end, steps[-2][1])
+        spans = []
+        for (since, before), (until, after) in zip(steps, steps[1:]):
+            if before == after == full_size:
+                continue
+            if spans and spans[-1][1] == since:
+                spans[-1][1] = until
+            else:
+                spans.append([since, until])
+        return [(until - since, since) for since, until in spans]
 
     def undisturbed_steps(self, spans, full_size):
         """(when it began, how long it took) of each step at full size outside of the spans in which

@@ -5,6 +5,8 @@ add_library(
   muster_elastic_under_test STATIC
   ${root}/worker/core/commit_ledger.cc
   ${root}/worker/core/dtype.cc
+  ${root}/worker/core/sample_deal.cc
+  ${root}/worker/core/sample_order.cc
   ${root}/worker/elastic.cc
   ${root}/worker/elastic_manifest.cc
   ${root}/worker/elastic_run.cc
@@ -13,6 +15,7 @@ add_library(
   ${root}/worker/elastic_transfer.cc
   ${root}/worker/fault.cc
   ${root}/worker/operation.cc
+  ${root}/worker/sampler.cc
   ${root}/worker/trace_fields.cc
   ${root}/test/support/fake_runtime.cc
   ${root}/test/support/thread_runtime.cc)
@@ -31,4 +34,5 @@ muster_test(
           elastic_test.cc
           elastic_transfer_test.cc
           fault_test.cc
+          sampler_test.cc
   LIBRARIES muster_elastic_under_test)

@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kStagingBytes = 16u << 10;
 // A message from this size on is read to its place, after its header alone.
 constexpr size_t kLargeBytes = 4u << 10;
+// Without an eventfd to be woken by (no descriptor was left) a wait looks up this often.
+constexpr int kBlindPollMilliseconds = 2;
 // Messages that one call of the kernel takes.
 constexpr size_t kGatheredMax = 8;
 
@@ -33,7 +35,6 @@ PeerMesh::PeerMesh(int rank, std::vector<PrivateFd> sockets, std::chrono::micros
       spin_(spin),
       peers_(sockets.size()),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  MUSTER_CHECK(wake_.valid(), std::string("eventfd: ") + strerror(errno));
   for (size_t i = 0; i < sockets.size(); ++i) {
     peers_[i].fd = std::move(sockets[i]);
     if (peers_[i].fd.valid()) {
@@ -407,7 +408,8 @@ void PeerMesh::ListPolled() {
 
 Status PeerMesh::PollOnce(int timeout_ms) {
   ListPolled();
-  const int ready = ::poll(polled_.data(), polled_.size(), timeout_ms);
+  const int timeout = wake_.valid() ? timeout_ms : std::min(timeout_ms, kBlindPollMilliseconds);
+  const int ready = ::poll(polled_.data(), polled_.size(), timeout);
   MUSTER_CHECK(ready >= 0 || errno == EINTR, std::string("poll: ") + strerror(errno));
   for (size_t i = 1; i < polled_.size() && ready > 0; ++i) {
     const int rank = polled_ranks_[i];

@@ -147,7 +147,7 @@ class PeerMesh {
   std::list<Expected> expected_;
   std::vector<pollfd> polled_;  // The first is `wake_`.
   std::vector<int> polled_ranks_;
-  UniqueFd wake_;  // eventfd, written by Abort.
+  UniqueFd wake_;  // eventfd, written by Abort; not valid: none was left.
   std::atomic<bool> aborted_{false};
   Status broken_;
   std::vector<int> suspects_;

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace muster::launcher {
@@ -40,6 +41,26 @@ std::string Times(int count, const std::string& samples) {
     all += samples;
   }
   return all;
+}
+
+// What the agent asks before it excuses a sleeping engine for another thread that runs.
+TEST_CASE("silence judge tells for how long nothing has ticked, whatever was done meanwhile") {
+  SilenceJudge judge;
+  Instant now{};
+  const auto sample = [&](uint64_t ticks, Activity activity) {
+    now += std::chrono::milliseconds(200);
+    std::ignore = judge.Judge({ticks, activity}, now);
+  };
+  sample(1, Activity::kAsleep);
+  sample(2, Activity::kAsleep);
+  CHECK(judge.without_tick() == Duration::zero());
+  for (int i = 0; i < 10; ++i) {
+    sample(2, i % 2 == 0 ? Activity::kRunnable : Activity::kAsleep);
+  }
+  CHECK(judge.without_tick() == std::chrono::seconds(2));
+  CHECK(judge.quiet() < std::chrono::seconds(1));
+  sample(3, Activity::kAsleep);
+  CHECK(judge.without_tick() == Duration::zero());
 }
 
 }  // namespace

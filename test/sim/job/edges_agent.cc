@@ -121,13 +121,14 @@ void AddressProber::Start() {
 
 class LocalProcessTable::Scanner {};
 
-LocalProcessTable::LocalProcessTable(Loop& loop, std::string, Exited exited)
-    : loop_(loop), exited_(std::move(exited)) {}
+LocalProcessTable::LocalProcessTable(Loop& loop, std::string, Callbacks callbacks)
+    : loop_(loop), callbacks_(std::move(callbacks)) {}
 LocalProcessTable::~LocalProcessTable() = default;
 
 Result<pid_t> LocalProcessTable::Start(Incarnation worker, SpawnOptions options) {
   Site& site = Site::Get();
   if (site.universe.Chance(site.program.fork_fails)) {
+    site.fork_failed = true;
     return Status::Failed("fork: Resource temporarily unavailable");
   }
   const ProcessPtr agent = site.universe.current();
@@ -136,11 +137,16 @@ Result<pid_t> LocalProcessTable::Start(Incarnation worker, SpawnOptions options)
         Site::Get().universe.In(agent, microseconds(50), [this, worker, status] {
           loop_.Post([this, worker, status] {
             entries_.erase(worker);
-            exited_(worker, status);
+            callbacks_.exited(worker, status);
           });
         });
       });
   entries_[worker].pid = started.pid();
+  loop_.After(site.universe.Between(microseconds(100), milliseconds(5)), [this, worker] {
+    if (entries_.contains(worker)) {
+      callbacks_.executed(worker, Status::Ok());
+    }
+  });
   return started.pid();
 }
 
@@ -156,6 +162,9 @@ void LocalProcessTable::SignalProcess(Incarnation worker, int signal) {
 }
 
 std::string ThreadStates(pid_t pid, std::initializer_list<pid_t>) {
+  return ThreadStates(pid);
+}
+std::string ThreadStates(pid_t pid) {
   const SimWorker* worker = Site::Get().FindWorker(pid);
   return worker == nullptr ? "" : std::string(1, worker->state_letter());
 }

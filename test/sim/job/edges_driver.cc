@@ -235,9 +235,13 @@ void RendezvousService::Shutdown() {
 HostSweeper::HostSweeper(Loop& loop, std::string job) : loop_(loop), job_(std::move(job)) {}
 HostSweeper::~HostSweeper() = default;
 
-void HostSweeper::Start(const HostId&, std::function<void()> done) {
-  // With the agent and the reaper of a local host its workers have died; see Machine.
-  loop_.After(Site::Get().universe.Between(milliseconds(1), milliseconds(30)), std::move(done));
+// With the agent and the reaper of a local host its workers have died; see Machine.
+void HostSweeper::Start(const HostId& host, std::function<void()> done) {
+  Site::Get().Find(host)->WhenWorkersGone([this, done = std::move(done)] {
+    if (Site::Get().driver) {
+      loop_.Post(done);
+    }
+  });
 }
 void HostSweeper::Stop() {}
 

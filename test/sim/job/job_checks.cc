@@ -15,6 +15,10 @@ using std::chrono::seconds;
 
 // By then the driver has heard of a commit whose holder it can hear at all.
 constexpr Duration kHeardOf = seconds(1);
+// Frozen after 1 s; the rest is samples, and a machine that is late.
+constexpr Duration kFrozenLost = seconds(4);
+// Arrivals settle for 500 ms, and the members leave at their next commit but one.
+constexpr Duration kTakenIn = seconds(5);
 
 std::string Text(CommitId commit) {
   return "(" + std::to_string(commit.generation) + ", " + std::to_string(commit.sequence) + ")";
@@ -37,16 +41,15 @@ bool JobSim::Counts(const SimWorker& worker) const {
 
 void JobSim::OnProcessStarted(const SimWorker& worker) {
   for (const auto& other : site_.workers) {
-    if (other.get() != &worker && other->alive() && other->slot() == worker.slot()) {
+    if (other.get() != &worker && !other->gone() && other->slot() == worker.slot()) {
       universe_.Wrong(Name(worker) + " is started on the slot of " + Name(*other) +
-                      ", which is alive");
+                      ", which is not gone yet");
     }
   }
 }
 
-void JobSim::OnFormOrdered(const SimWorker& worker, const SimGeneration& generation) {
+void JobSim::OnCame(const SimWorker& worker, const SimGeneration& generation) {
   const launcher::MembershipOptions& membership = options_.membership;
-  newest_formed_ = std::max(newest_formed_, generation.number());
   if (!worker.joined()) {
     universe_.Wrong(Name(worker) + " is a member and has not joined");
   }
@@ -57,26 +60,22 @@ void JobSim::OnFormOrdered(const SimWorker& worker, const SimGeneration& generat
                          : generation.size() != membership.np_start) {
     universe_.Wrong("a world of size " + std::to_string(generation.size()));
   }
-  if (generation.members().size() + 1 < generation.size()) {
+  // When the last one comes all are known, the dead included.
+  const std::map<uint32_t, const SimWorker*>& came = generation.came();
+  if (came.size() < generation.size()) {
     return;
   }
-  // The last one comes: all are known.
-  const SimWorker* first = worker.rank() == 0 ? &worker : nullptr;
   const SimWorker* holder = nullptr;
-  const auto look = [&](const SimWorker& member) {
-    const auto commit = member.held() ? commits_.find(*member.held()) : commits_.end();
+  for (const auto& [rank, member] : came) {
+    const auto commit = member->held() ? commits_.find(*member->held()) : commits_.end();
     // With the first step of a world all of its members have synced, and hold something.
     if (commit != commits_.end() && commit->first.sequence > 0 &&
-        universe_.now() - commit->second.at > kHeardOf) {
-      holder = &member;
+        commit->first.generation < generation.number() &&
+        universe_.now() - *member->holds_since() > kHeardOf) {
+      holder = member;
     }
-  };
-  look(worker);
-  for (const auto& [rank, member] : generation.members()) {
-    first = rank == 0 ? member : first;
-    look(*member);
   }
-  if (first != nullptr && !first->held() && holder != nullptr) {
+  if (!came.at(0)->held() && holder != nullptr) {
     universe_.Wrong("rank 0 holds nothing, and " + Name(*holder) + " holds a commit");
   }
 }
@@ -87,25 +86,63 @@ void JobSim::OnCommitted(const SimWorker& worker, CommitId commit, uint64_t step
     universe_.Wrong(Name(worker) + " has step " + std::to_string(step) + " at commit " +
                     Text(commit) + ", others have " + std::to_string(it->second.step));
   }
+  last_commit_ = universe_.now();
+  if (!state_heard_of_ && commit.sequence > 0 && Counts(worker)) {
+    universe_.At(kHeardOf, [this, &worker] { state_heard_of_ |= Counts(worker); });
+  }
   if (is_new) {
     universe_.Note(Name(worker) + " commits " + Text(commit) + ", step " + std::to_string(step));
   }
 }
 
-// Nobody may hold anything newer than what a new world agrees on.
+// Nobody may hold anything newer than what a new world agrees on, unless it is about to be told to
+// go, or to bring it into the next one.
 void JobSim::OnSynced(const SimWorker& worker, CommitId commit, bool fresh) {
+  if (fresh && state_heard_of_) {
+    universe_.Wrong("generation " + std::to_string(worker.newest().value) + " starts anew");
+  }
   for (const auto& other : site_.workers) {
     const std::optional<CommitId>& held = other->held();
-    if (!held || !Counts(*other) || held->generation >= worker.newest().value) {
-      continue;
-    }
-    const bool heard = universe_.now() - commits_.at(*held).at > kHeardOf;
-    if (*held > commit && heard && other->newest() <= worker.newest()) {
-      universe_.Wrong("generation " + std::to_string(worker.newest().value) + " goes on at " +
-                      Text(commit) + (fresh ? ", anew" : "") + "; " + Name(*other) + " holds " +
-                      Text(*held));
+    const bool heard_of = held && universe_.now() - *other->holds_since() > kHeardOf;
+    if (heard_of && *held > commit && held->generation < worker.newest().value && Counts(*other) &&
+        other->newest() <= worker.newest()) {
+      ExpectCarriedOn(*other, *held, worker.newest());
     }
   }
+}
+
+void JobSim::ExpectCarriedOn(const SimWorker& holder, CommitId held, Generation passed_by) {
+  universe_.At(kHeardOf, [this, &holder, held, passed_by] {
+    if (site_.driver && Counts(holder) && holder.held() == held && holder.newest() <= passed_by) {
+      universe_.Wrong("generation " + std::to_string(passed_by.value) + " goes on without " +
+                      Text(held) + ", which " + Name(holder) + " holds");
+    }
+  });
+}
+
+// While nothing is done to its agent.
+void JobSim::ExpectFrozenLost(const SimWorker& worker) {
+  universe_.At(kFrozenLost, [this, &worker, stops = worker.stops()] {
+    if (site_.driver && worker.alive() && worker.stops() == stops && worker.process()->stopped &&
+        worker.joined() && !worker.leaving() && worker.machine()->WellFor(kFrozenLost)) {
+      universe_.Wrong(Name(worker) + " has been frozen for 4 s, and is not lost");
+    }
+  });
+}
+
+// A job that may grow does, while nothing is done to the newcomer's agent.
+void JobSim::ExpectTakenIn(const SimWorker& worker) {
+  const launcher::MembershipOptions& membership = options_.membership;
+  if (membership.np_max || membership.spares > 0) {
+    return;
+  }
+  universe_.At(kTakenIn, [this, &worker] {
+    const bool trains = universe_.now() - last_commit_ < seconds(1);
+    if (site_.driver && trains && Counts(worker) && worker.is_newcomer() && healed_ &&
+        worker.machine()->WellFor(kTakenIn) && !worker.PendingChange()) {
+      universe_.Wrong(Name(worker) + " is warm for 5 s, and is not taken in");
+    }
+  });
 }
 
 void JobSim::OnDone(const SimWorker& worker) {
@@ -127,6 +164,14 @@ void JobSim::CheckIncidents() {
   }
 }
 
+void JobSim::CheckDriversMachine() {
+  for (const SimWorker* worker : site_.Living()) {
+    if (worker->machine()->local()) {
+      universe_.Wrong(Name(*worker) + " outlives the driver on its machine");
+    }
+  }
+}
+
 void JobSim::CheckEnd() {
   CheckIncidents();
   for (SimWorker* worker : site_.Living()) {
@@ -140,15 +185,65 @@ void JobSim::CheckEnd() {
   if (!exit_code_) {
     return;
   }
-  static const std::set<int> kDocumented{0, 1, 3, 7, 70, 75, 76, 77, 79, 127, 137, 143};
-  if (!kDocumented.contains(*exit_code_)) {
-    universe_.Wrong("the job ends with " + std::to_string(*exit_code_));
+  CheckExitCode(*exit_code_);
+}
+
+// Why a job may end so (docs/errors.md).
+void JobSim::CheckExitCode(int code) {
+  const launcher::MembershipOptions& membership = options_.membership;
+  const auto any = [this](auto condition) {
+    return std::any_of(site_.workers.begin(), site_.workers.end(), [&](const auto& worker) {
+      return condition(*worker);
+    });
+  };
+  // --blame host ends the siblings of a failed worker; a host that leaves has its time, and no
+  // more.
+  const bool may_end_some = membership.blame_host || listing_changed_ || drained_;
+  const Duration lasted = universe_.now() - Instant(seconds(1000));
+  bool right = true;
+  switch (code) {
+    case 0:
+      // Nobody is ended while it trains: all are done, but for newcomers and those that were lost.
+      right =
+          (anybody_done_ || exited_early_) &&
+          (may_end_some || !any([](const SimWorker& worker) { return worker.ended_at_work(); }));
+      break;
+    case launcher::kExitElasticTimeout:
+      right = membership.elastic && lasted > membership.elastic_timeout;
+      break;
+    case launcher::kExitLimit:
+      right = membership.reset_limit || membership.failure_limit;
+      break;
+    case launcher::kExitSetAside:
+      right = !membership.cooldown;
+      break;
+    case launcher::kExitStateLost:
+      right = may_end_some || !any([](const SimWorker& worker) {
+                return worker.ended_at_work() && worker.held().has_value();
+              });
+      break;
+    case launcher::kExitNotStarted:
+      right = site_.fork_failed;
+      break;
+    case launcher::kExitFailure:
+      right = faults_ > 0;
+      break;
+    case launcher::kExitSignalBase + 15:
+      right = stop_asked_ || (drained_ && !membership.elastic) || any([](const SimWorker& worker) {
+                return worker.ended_with() && worker.ended_with()->code == 143;
+              });
+      break;
+    default:
+      // The code of a worker's failure.
+      right = any([code](const SimWorker& worker) {
+        return worker.ended_with() && worker.ended_with()->code == code;
+      });
   }
-  if (*exit_code_ == 0 && !anybody_done_ && !exited_early_) {
-    universe_.Wrong("success, and nobody is done");
+  if (!right) {
+    universe_.Wrong("the job ends with " + std::to_string(code) + ", for no reason");
   }
-  if (*exit_code_ != 0 && faults_ == 0 && plain_) {
-    universe_.Wrong("nothing went wrong, and the job ends with " + std::to_string(*exit_code_));
+  if (code != 0 && faults_ == 0 && plain_) {
+    universe_.Wrong("nothing went wrong, and the job ends with " + std::to_string(code));
   }
 }
 

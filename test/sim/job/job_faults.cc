@@ -72,7 +72,7 @@ void JobSim::FaultOnWorker() {
   } else if (kind < 53) {
     worker->ExitSoon(7);
   } else if (kind < 58) {
-    exited_early_ = true;
+    exited_early_ |= !worker->joined();
     worker->ExitSoon(0);
   } else if (kind < 68) {
     frozen_.insert(worker->id());
@@ -80,6 +80,8 @@ void JobSim::FaultOnWorker() {
     if (universe_.Chance(30)) {
       universe_.At(universe_.Between(milliseconds(900), seconds(8)),
                    [worker] { worker->Continue(); });
+    } else {
+      ExpectFrozenLost(*worker);
     }
   } else if (kind < 82) {
     Pause(*worker, universe_.Between(milliseconds(5), kHarmlessPause));
@@ -114,6 +116,7 @@ void JobSim::FaultOnAgent() {
       return universe_.At(universe_.Between(milliseconds(100), seconds(6)),
                           [&machine] { machine.ContinueAgent(); });
     default:
+      drained_ = true;
       return machine.Terminate();
   }
 }
@@ -164,6 +167,7 @@ void JobSim::CutSome() {
     const std::string here = machine->address();
     const Duration healed = length + universe_.Between(Duration::zero(), milliseconds(1500));
     for (const std::string& other : others) {
+      machine->Disturbed();
       if (direction != 1) {
         site_.network.Cut(here, other);
       }
@@ -171,8 +175,9 @@ void JobSim::CutSome() {
         site_.network.Cut(other, here);
       }
     }
-    universe_.At(healed, [this, here, others, host = host.value] {
-      universe_.Note("machine " + host + " is connected again");
+    universe_.At(healed, [this, here, others, machine = machine.get()] {
+      universe_.Note("machine " + machine->host().value + " is connected again");
+      machine->Disturbed();
       for (const std::string& other : others) {
         site_.network.Heal(here, other);
         site_.network.Heal(other, here);
@@ -190,6 +195,7 @@ void JobSim::FaultOnDiscovery() {
   }
   std::erase_if(listed_, [&](const auto&) { return universe_.Chance(25); });
   universe_.Note("discovery changes");
+  listing_changed_ = true;
   if (universe_.Chance(50)) {
     universe_.At(universe_.Between(milliseconds(500), seconds(6)), [this] {
       universe_.Note("discovery is as before");

@@ -19,6 +19,8 @@ using std::chrono::seconds;
 constexpr Duration kEndAtLatest = minutes(6);
 // After the driver has gone: the longest lease, what comes on top of it, and kills.
 constexpr Duration kLeftovers = seconds(8);
+// On the driver's machine: a stopped agent is ended by its reaper a second later.
+constexpr Duration kLocalLeftovers = seconds(2);
 constexpr int64_t kDriftMax = 2000;  // ppm
 
 /// Thrown through the driver, which does not catch it, when it is killed.
@@ -146,6 +148,8 @@ void JobSim::KillDriver() {
 
 // What the driver has left behind ends by itself.
 void JobSim::AwaitQuiet() {
+  universe_.SetEndOfTime(Instant::max());
+  universe_.At(kLocalLeftovers, [this] { CheckDriversMachine(); });
   const Instant latest =
       universe_.now() + options_.membership.driver_grace + kLeftovers + options_.membership.grace;
   universe_.At(latest - universe_.now(), [] {});

@@ -71,12 +71,18 @@ class JobSim final : private Observer {
 
   // job_checks.cc
   void OnProcessStarted(const SimWorker& worker) override;
-  void OnFormOrdered(const SimWorker& worker, const SimGeneration& generation) override;
+  void OnCame(const SimWorker& worker, const SimGeneration& generation) override;
+  void OnWarm(const SimWorker& newcomer) override { ExpectTakenIn(newcomer); }
   void OnSynced(const SimWorker& worker, CommitId commit, bool fresh) override;
   void OnCommitted(const SimWorker& worker, CommitId commit, uint64_t step) override;
   void OnDone(const SimWorker& worker) override;
   bool Counts(const SimWorker& worker) const;
+  void ExpectFrozenLost(const SimWorker& worker);
+  void ExpectTakenIn(const SimWorker& worker);
+  void ExpectCarriedOn(const SimWorker& holder, CommitId held, Generation passed_by);
   void CheckIncidents();
+  void CheckExitCode(int code);
+  void CheckDriversMachine();
   void CheckEnd();
 
   Universe universe_;
@@ -86,7 +92,9 @@ class JobSim final : private Observer {
   bool healed_ = false;
   bool plain_ = false;  // Without faults the job succeeds.
   bool stop_asked_ = false;
-  bool exited_early_ = false;  // With 0, and not done.
+  bool exited_early_ = false;  // With 0, before it had joined.
+  bool listing_changed_ = false;
+  bool drained_ = false;
   uint64_t faults_ = 0;
   std::optional<int> exit_code_;
 
@@ -97,7 +105,8 @@ class JobSim final : private Observer {
 
   // What has happened.
   std::map<CommitId, Commit> commits_;
-  uint64_t newest_formed_ = 0;
+  Instant last_commit_{};
+  bool state_heard_of_ = false;  // The driver knows that steps were made.
   bool anybody_done_ = false;
   std::set<Incarnation> frozen_;  // Were stopped for longer than anybody has to bear.
 };

@@ -69,6 +69,7 @@ void Machine::Boot(uint64_t number, const v1::AgentBootstrap& bootstrap) {
   }
   Run& run = *run_;
   site_.universe.Note("the agent of " + host_.value + " starts");
+  Disturbed();
   KillWorkers("", "an earlier agent of this host");
   run.loop = std::make_unique<Loop>();
   launcher::DriverSession::Options driver;
@@ -143,14 +144,28 @@ void Machine::EndRun(int code, bool swept) {
   if (!run->starter.ended || !run->shell) {
     return;
   }
-  const auto tell = [ended = run->starter.ended, code, swept] { ended(code, swept); };
-  if (!run->remote) {
-    site_.universe.At(site_.universe.Between(milliseconds(1), milliseconds(20)), tell);
-  } else if (site_.network.Connected(address_, kDriverMachine)) {
-    site_.universe.At(site_.universe.Between(milliseconds(1), milliseconds(100)), tell);
+  const auto tell = [this, run, code, swept] {
+    const auto ended = [ended = run->starter.ended, code, swept] { ended(code, swept); };
+    if (run->remote && !site_.network.Connected(address_, kDriverMachine)) {
+      site_.network.OnHeal(ended);
+    } else {
+      site_.universe.At(site_.universe.Between(milliseconds(1), milliseconds(20)), ended);
+    }
+  };
+  if (swept) {
+    WhenWorkersGone(tell);
   } else {
-    site_.network.OnHeal(tell);
+    tell();
   }
+}
+
+void Machine::WhenWorkersGone(Action action) {
+  const bool gone =
+      std::all_of(site_.workers.begin(), site_.workers.end(), [&](const auto& worker) {
+        return worker->machine() != this || worker->alive() || worker->gone();
+      });
+  site_.universe.At(
+      milliseconds(2), gone ? action : [this, action] { WhenWorkersGone(action); });
 }
 
 void Machine::DestroyLater(std::shared_ptr<Run> run) {
@@ -215,9 +230,20 @@ void Machine::OnDriverGone() {
   site_.universe.At(kAgentDeadline + milliseconds(5), end);  // The reaper does it.
 }
 
+bool Machine::WellFor(Duration time) const {
+  return run_ != nullptr && run_->agent != nullptr && run_->process->alive &&
+         !run_->process->stopped && site_.universe.now() - disturbed_ > time &&
+         site_.network.Connected(address_, kDriverMachine);
+}
+
+void Machine::Disturbed() {
+  disturbed_ = site_.universe.now();
+}
+
 // ---------------------------------------------------------------- faults
 
 void Machine::KillAgent() {
+  Disturbed();
   if (run_ == nullptr) {
     return;
   }
@@ -233,6 +259,7 @@ void Machine::KillAgent() {
 }
 
 void Machine::KillReaper() {
+  Disturbed();
   if (run_ == nullptr) {
     return;
   }
@@ -247,6 +274,7 @@ void Machine::KillReaper() {
 }
 
 void Machine::KillAgentAndReaper() {
+  Disturbed();
   if (run_ == nullptr) {
     return;
   }
@@ -256,6 +284,7 @@ void Machine::KillAgentAndReaper() {
 }
 
 void Machine::StopAgent() {
+  Disturbed();
   if (run_ != nullptr) {
     site_.universe.Note("the agent of " + host_.value + " is stopped");
     site_.universe.Stop(run_->process);
@@ -263,12 +292,14 @@ void Machine::StopAgent() {
 }
 
 void Machine::ContinueAgent() {
+  Disturbed();
   if (run_ != nullptr) {
     site_.universe.Continue(run_->process);
   }
 }
 
 void Machine::Terminate() {
+  Disturbed();
   if (run_ == nullptr) {
     return;
   }
@@ -282,6 +313,7 @@ void Machine::Terminate() {
 }
 
 void Machine::Reboot(Duration down) {
+  Disturbed();
   site_.universe.Note("machine " + host_.value + " reboots");
   down_until_ = site_.universe.now() + down;
   KillWorkers("", "their machine reboots");

@@ -38,6 +38,10 @@ class Machine {
   const std::string& address() const { return address_; }
   bool has_agent() const { return run_ != nullptr; }
   bool agent_stopped() const { return run_ != nullptr && run_->process->stopped; }
+  /// Nothing was done to its agent or its connection for so long, and both are well.
+  bool WellFor(Duration time) const;
+  /// Something was done to it.
+  void Disturbed();
 
   // For AgentStarter.
   void StartAgent(const v1::AgentBootstrap& bootstrap, Starter starter);
@@ -57,6 +61,8 @@ class Machine {
   void Reboot(Duration down);
   /// The driver's process has ended.
   void OnDriverGone();
+  /// Once no process of its workers is left: what a sweep waits for.
+  void WhenWorkersGone(Action action);
 
  private:
   struct Run {
@@ -90,6 +96,7 @@ class Machine {
   uint64_t last_run_ = 0;
   std::shared_ptr<Run> run_;  // Shared with closures that end it.
   Instant down_until_{};
+  Instant disturbed_{};
 };
 
 }  // namespace muster::sim

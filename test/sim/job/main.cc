@@ -133,6 +133,10 @@ int Main(int argc, char** argv) {
     for (const uint64_t seed : ReadSeeds(arguments.seeds)) {
       RunOne(seed, tally);
     }
+    if (tally.jobs == 0) {
+      std::cout << "no seeds in " << arguments.seeds << std::endl;
+      return 1;
+    }
     arguments.success_percent = 0;
   }
   for (uint64_t i = 0; i < arguments.count && tally.failed < 20; ++i) {

@@ -44,10 +44,12 @@ SimGeneration::SimGeneration(Site& site, uint64_t number, std::string link_key, 
     : site_(site), number_(number), link_key_(std::move(link_key)), size_(size) {}
 
 void SimGeneration::Come(uint32_t rank, SimWorker& worker) {
-  if (!members_.emplace(rank, &worker).second) {
+  if (!came_.emplace(rank, &worker).second) {
     site_.universe.Wrong("two workers have rank " + std::to_string(rank) + " in generation " +
                          std::to_string(number_));
   }
+  members_[rank] = &worker;
+  site_.observer.OnCame(worker, *this);
   TryForm();
 }
 

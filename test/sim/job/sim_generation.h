@@ -28,6 +28,8 @@ class SimGeneration : public std::enable_shared_from_this<SimGeneration> {
   const std::string& link_key() const { return link_key_; }
   /// By rank: all that were told of it and have not left it.
   const std::map<uint32_t, SimWorker*>& members() const { return members_; }
+  /// By rank: all that were ever told of it.
+  const std::map<uint32_t, const SimWorker*>& came() const { return came_; }
   bool formed() const { return formed_; }
 
   /// The worker was told to take this place.
@@ -60,6 +62,7 @@ class SimGeneration : public std::enable_shared_from_this<SimGeneration> {
   const std::string link_key_;
   const uint32_t size_;
   std::map<uint32_t, SimWorker*> members_;
+  std::map<uint32_t, const SimWorker*> came_;
   std::map<std::string, Meeting> meetings_;
   bool formed_ = false;
   bool broken_ = false;

@@ -120,6 +120,13 @@ void SimWorker::Signal(int signal) {
   if (!process_->alive) {
     return;
   }
+  if (signal == 9 || signal == 15) {
+    const bool newest =
+        !site_.generations.empty() && generation_ == site_.generations.rbegin()->second;
+    // A host that was cut off may have been given up.
+    ended_at_work_ |= !doomed_ && !failed_ && !process_->stopped && in_elastic() && formed_ &&
+                      newest && machine_->WellFor(std::chrono::seconds(12));
+  }
   if (signal == 9) {
     Kill(9, "SIGKILL");
   } else if (signal == 15) {
@@ -134,7 +141,7 @@ void SimWorker::Signal(int signal) {
 
 void SimWorker::Stop() {
   universe_.Note("worker " + std::to_string(id_.value) + " is stopped");
-  stopped_since_ = universe_.now();
+  ++stops_;
   universe_.Stop(process_);
 }
 
@@ -156,6 +163,7 @@ void SimWorker::Die(ExitStatus status, bool unlocks, const std::string& why) {
   if (!process_->alive) {
     return;
   }
+  ended_with_ = status;
   universe_.Note("worker " + std::to_string(id_.value) + " dies with " +
                  std::to_string(status.code) + (why.empty() ? "" : ": " + why));
   universe_.End(process_);
@@ -353,7 +361,6 @@ void SimWorker::OnWorld(const v1::WorkerOrder::World& order) {
   told_->generation = generation;
   told_->host = slot_.host.value;
   generation_ = site_.GenerationOf(order.generation(), order.link_key(), order.placement().size());
-  site_.observer.OnFormOrdered(*this, *generation_);
   generation_->Come(rank_, *this);
 }
 
@@ -508,6 +515,7 @@ void SimWorker::EnterElastic() {
     v1::WorkerReport report;
     report.mutable_warm();
     Report(std::move(report));
+    site_.observer.OnWarm(*this);
   }
   if (std::exchange(done_, false)) {
     v1::WorkerReport report;
@@ -521,6 +529,7 @@ void SimWorker::SetHeld(std::optional<CommitId> held) {
     universe_.Wrong("worker " + std::to_string(id_.value) + " goes back to an older commit");
   }
   held_ = held;
+  holds_since_ = holds_since_.value_or(universe_.now());
   CheckProgram("at a commit");
   site_.observer.OnCommitted(*this, *held, static_cast<uint64_t>(step_));
 }

@@ -53,6 +53,12 @@ class SimWorker final : public worker::Runtime, private OperationHelper {
   bool leaving() const { return shut_down_; }
   /// Was told to go: killed, refused, released, or got SIGTERM.
   bool doomed() const { return doomed_; }
+  /// It was a member at work, with nothing done to it, when Muster ended it.
+  bool ended_at_work() const { return ended_at_work_; }
+  /// Since when the driver may have heard that it holds a commit.
+  const std::optional<Instant>& holds_since() const { return holds_since_; }
+  const std::optional<ExitStatus>& ended_with() const { return ended_with_; }
+  bool is_newcomer() const { return newcomer_; }
   const std::optional<CommitId>& held() const { return held_; }
   Generation newest() const { return newest_; }
   /// Of which it is a member that can work; null: none.
@@ -67,9 +73,10 @@ class SimWorker final : public worker::Runtime, private OperationHelper {
   void Signal(int signal);
   void Stop();
   void Continue();
+  /// How often it was stopped so far.
+  uint64_t stops() const { return stops_; }
   /// The program calls exit(code) at its next chance.
   void ExitSoon(int code);
-  Instant stopped_since() const { return stopped_since_; }
   /// Stopped, or dead, for so long that it has to be noticed; or it has failed by itself.
   bool failed() const { return failed_; }
 
@@ -194,7 +201,10 @@ class SimWorker final : public worker::Runtime, private OperationHelper {
   bool gone_ = false;
   bool doomed_ = false;
   bool failed_ = false;
-  Instant stopped_since_{};
+  bool ended_at_work_ = false;
+  uint64_t stops_ = 0;
+  std::optional<Instant> holds_since_;
+  std::optional<ExitStatus> ended_with_;
 };
 
 }  // namespace muster::sim

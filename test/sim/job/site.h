@@ -61,7 +61,8 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void OnProcessStarted(const SimWorker& worker) = 0;
-  virtual void OnFormOrdered(const SimWorker& worker, const SimGeneration& generation) = 0;
+  virtual void OnCame(const SimWorker& worker, const SimGeneration& generation) = 0;
+  virtual void OnWarm(const SimWorker& newcomer) = 0;
   virtual void OnSynced(const SimWorker& worker, CommitId commit, bool fresh) = 0;
   virtual void OnCommitted(const SimWorker& worker, CommitId commit, uint64_t step) = 0;
   virtual void OnDone(const SimWorker& worker) = 0;
@@ -92,6 +93,7 @@ class Site {
   Observer& observer;
   Network network;
   ProgramPlan program;
+  bool fork_failed = false;
   uint64_t stream_breaks = 0;  // Per thousand messages between machines.
 
   ProcessPtr driver_process;

@@ -1,5 +1,8 @@
 #include "worker/collective/peer_mesh.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <numeric>
 #include <thread>
@@ -177,6 +180,25 @@ TEST_CASE("mesh abort ends a wait from another thread, and every later one") {
   CHECK(pair.b.Wait(received.received, Soon()).code() == StatusCode::kAborted);
   CHECK(pair.b.suspects().empty());
   pair.b.Cancel(received);
+}
+
+TEST_CASE("mesh abort ends a wait also where no descriptor was left to be woken by") {
+  std::vector<std::vector<PrivateFd>> sockets = ConnectAll(2);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = ::dup(0);
+  REQUIRE(next >= 0);
+  ::close(next);
+  const rlimit low{static_cast<rlim_t>(next), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  PeerMesh mesh(0, std::move(sockets[0]));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  PeerMesh::Completions received;
+  int got = 0;
+  REQUIRE(mesh.Receive({1}, 1, &got, sizeof got, received).ok());
+  std::jthread aborter([&] { mesh.Abort(); });
+  CHECK(mesh.Wait(received.received, Soon()).code() == StatusCode::kAborted);
+  mesh.Cancel(received);
 }
 
 TEST_CASE("mesh names the rank whose socket has closed") {
