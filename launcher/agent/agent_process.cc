@@ -58,6 +58,7 @@ class AgentProcess {
     if (Status raised = RaiseOpenFiles(); !raised.ok()) {
       spdlog::warn("{}", raised.message());
     }
+    KeepSpareDescriptor();
     WatchSignals();
     WatchLifelines();
     Result<DriverSession::Options> driver = DriverOptions();

@@ -56,8 +56,14 @@ class SpareDescriptor {
   UniqueFd spare_;
 };
 
-std::string ReadFile(const std::string& path, size_t size_max) {
+// One for each thread that scans: what it opens it closes before it opens something else.
+SpareDescriptor& Spare() {
   thread_local SpareDescriptor spare;
+  return spare;
+}
+
+std::string ReadFile(const std::string& path, size_t size_max) {
+  SpareDescriptor& spare = Spare();
   UniqueFd fd = spare.Open(path.c_str(), O_RDONLY);
   std::string text;
   std::array<char, 4096> buffer;
@@ -76,7 +82,7 @@ std::string ReadFile(const std::string& path, size_t size_max) {
 // The entries of a folder of /proc that are numbers: processes or threads.
 std::vector<pid_t> NumbersIn(const std::string& path) {
   std::vector<pid_t> numbers;
-  thread_local SpareDescriptor spare;
+  SpareDescriptor& spare = Spare();
   UniqueFd fd = spare.Open(path.c_str(), O_RDONLY | O_DIRECTORY);
   std::unique_ptr<DIR, int (*)(DIR*)> folder(::fdopendir(fd.get()), ::closedir);
   if (folder == nullptr) {
@@ -155,6 +161,10 @@ void WaitForChange() {
 }
 
 }  // namespace
+
+void KeepSpareDescriptor() {
+  Spare();
+}
 
 std::vector<ProcessEntry> ListProcesses() {
   std::vector<ProcessEntry> entries;

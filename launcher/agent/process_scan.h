@@ -24,6 +24,10 @@ struct ProcessEntry {
   pid_t group = 0;
 };
 
+/// Keeps a descriptor in hand for this thread's looks, for when there are no more. Call it where a
+/// thread begins that will look; the first look does it at the latest.
+void KeepSpareDescriptor();
+
 /// All living processes; zombies are left out.
 std::vector<ProcessEntry> ListProcesses();
 

@@ -57,6 +57,7 @@ class LocalProcessTable::Scanner {
 
  private:
   void Run() {
+    KeepSpareDescriptor();
     while (true) {
       ScanRequest request;
       {

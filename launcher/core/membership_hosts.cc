@@ -208,9 +208,10 @@ void Membership::On(const DrainRequested& event) {
     return;
   }
   const std::vector<Incarnation> members = LivingMembers();
-  const bool all_done = !members.empty() &&
-                        std::all_of(members.begin(), members.end(),
-                                    [this](Incarnation id) { return Find(id)->done; });
+  const bool all_done =
+      !members.empty() && std::all_of(members.begin(), members.end(), [this](Incarnation id) {
+        return Find(id)->done;
+      });
   if (!options_.elastic && all_done) {
     Because("host " + event.host.value + " is to leave; the work is done, and its end is near");
     return;
