@@ -30,7 +30,7 @@ class FakeMemory {
         const MutexLock lock(mutex_);
         sizes_.push_back(bytes);
         empty = empty_;
-        gate = gate_;
+        gate = sizes_.size() > ungated_ ? gate_ : gate;
       }
       if (gate.valid()) {
         gate.wait_for(std::chrono::seconds(20));
@@ -42,10 +42,11 @@ class FakeMemory {
     const MutexLock lock(mutex_);
     empty_ = empty;
   }
-  /// What is made from now on waits for it.
-  void SetGate(std::shared_future<void> gate) {
+  /// What is made from now on waits for it, but for the first so many of all.
+  void SetGate(std::shared_future<void> gate, size_t ungated = 0) {
     const MutexLock lock(mutex_);
     gate_ = std::move(gate);
+    ungated_ = ungated;
   }
   Sizes sizes() {
     const MutexLock lock(mutex_);
@@ -56,6 +57,7 @@ class FakeMemory {
   Mutex mutex_;
   bool empty_ MUSTER_GUARDED_BY(mutex_) = false;
   std::shared_future<void> gate_ MUSTER_GUARDED_BY(mutex_);
+  size_t ungated_ MUSTER_GUARDED_BY(mutex_) = 0;
   Sizes sizes_ MUSTER_GUARDED_BY(mutex_);
 };
 
@@ -273,10 +275,10 @@ TEST_CASE("segment store without memory for a spare goes on without one") {
 
 TEST_CASE("segment store takes a spare that is still being made") {
   Fixture fixture;
+  std::promise<void> gate;
+  fixture.memory().SetGate(gate.get_future().share(), 1);  // The spare; it begins at once.
   fixture.store().Order(1, 2);
   REQUIRE(fixture.AskAndAwait(1).error.empty());
-  std::promise<void> gate;
-  fixture.memory().SetGate(gate.get_future().share());
   REQUIRE(fixture.AwaitSizes({SegmentBytes(2), SegmentBytes(2)}));
   const size_t members = GENERATE(2, 5);
   fixture.store().Order(2, members);
