@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "worker/engine.h"
 #include "worker/fault.h"
+#include "worker/to_place.h"
 
 namespace muster::worker {
 namespace {
@@ -17,17 +18,6 @@ using std::chrono::seconds;
 
 /// For whoever is in the backend to let go of the user's memory after Abort.
 constexpr seconds kDrainTimeout{5};
-
-Place ToPlace(const v1::Placement& placement) {
-  Place place;
-  place.rank = static_cast<int>(placement.rank());
-  place.size = static_cast<int>(placement.size());
-  place.local_rank = static_cast<int>(placement.local_rank());
-  place.local_size = static_cast<int>(placement.local_size());
-  place.cross_rank = static_cast<int>(placement.cross_rank());
-  place.cross_size = static_cast<int>(placement.cross_size());
-  return place;
-}
 
 /// Index of its host, by rank.
 std::vector<uint32_t> HostsOf(const v1::Layout& layout) {

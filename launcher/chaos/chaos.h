@@ -1,9 +1,8 @@
 #pragma once
 
 // Chaos: disturbs a job by a schedule, and undoes what it did. One loop thread, and that of the
-// Undoer for what it does to processes; blocks in Run. If
-// it is killed or stopped itself (SIGKILL, SIGSTOP), a stopped process, a lowered limit and a hook
-// stay as they are.
+// Undoer for what it does to processes; blocks in Run. If it is killed or stopped itself (SIGKILL,
+// SIGSTOP), a stopped process, a lowered limit and a hook stay as they are.
 
 #include <csignal>
 #include <list>

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "discovery/host_list.h"
-#include "launcher/cli/argv_rewrite.h"
 #include "launcher/cli/flag_values.h"
+#include "launcher/cli/job_command.h"
 #include "launcher/cli/why_command.h"
 
 namespace muster::launcher {
 namespace {
 
-constexpr int kUsageError = 2;
 constexpr size_t kShownMax = 64;
 constexpr uint32_t kWeightMax = 1'000'000;
 constexpr double kEverySecondsMin = 0.01;
@@ -20,11 +20,6 @@ constexpr double kSecondsMax = 3600;
 constexpr double kPauseSecondsMax = 0.9;
 constexpr double kMinutesMax = 60.0 * 24 * 365;
 constexpr int64_t kMicrosecondsPerMinute = 60'000'000;
-
-PrintAndExit UsageError(const std::string& message) {
-  return {"Usage: muster chaos [flags] [JOB]; see muster chaos --help\nmuster: " + message + "\n",
-          kUsageError};
-}
 
 Result<ChaosKind> ParseKind(std::string_view text) {
   ChaosKind kind;
@@ -118,38 +113,19 @@ Result<std::vector<ChaosKind>> ParseChaosKinds(std::string_view text) {
 
 Parsed ParseChaos(const std::vector<std::string>& words,
                   const std::vector<std::string>& environment) {
-  std::vector<std::string> flags;
-  std::vector<std::string> jobs;
-  // What stops the rewriting is a job; what follows it may be flags again.
-  for (std::vector<std::string> rest = words; !rest.empty();) {
-    Result<RewrittenArgv> argv = RewriteArgv(rest, ChaosFlags());
-    if (!argv.ok()) {
-      return UsageError(argv.status().message());
+  const auto read = [&environment](const FlagValues& values,
+                                   const std::string& job) -> Result<Parsed> {
+    Result<ChaosOptions> options = ReadOptions(values, environment);
+    if (!options.ok()) {
+      return options.status();
     }
-    flags.insert(flags.end(), argv.value().flags.begin(), argv.value().flags.end());
-    rest = std::move(argv.value().command);
-    if (!rest.empty()) {
-      jobs.push_back(rest.front());
-      rest.erase(rest.begin());
-    }
-  }
-  const Result<FlagValues> values = FlagValues::Parse(flags, environment, ChaosFlags());
-  if (!values.ok()) {
-    return UsageError(values.status().message());
-  }
-  if (values.value().HasFlag("--help")) {
-    return PrintAndExit{HelpText(ChaosFlags()), 0};
-  }
-  if (jobs.size() > 1) {
-    return UsageError("one job at a time, not also '" + discovery::Printable(jobs[1], kShownMax) +
-                      "'");
-  }
-  Result<ChaosOptions> options = ReadOptions(values.value(), environment);
-  if (!options.ok()) {
-    return UsageError(options.status().message());
-  }
-  options.value().job = jobs.empty() ? "" : jobs.front();
-  return std::move(options).value();
+    options.value().job = job;
+    return Parsed(std::move(options).value());
+  };
+  return ParseJobCommand(
+      {ChaosFlags(), "muster chaos [flags] [JOB]; see muster chaos --help", read},
+      words,
+      environment);
 }
 
 }  // namespace muster::launcher

@@ -1,21 +1,13 @@
 #include "launcher/cli/why_command.h"
 
 #include <string_view>
+#include <utility>
 
-#include "discovery/host_list.h"
-#include "launcher/cli/argv_rewrite.h"
 #include "launcher/cli/flag_values.h"
+#include "launcher/cli/job_command.h"
 
 namespace muster::launcher {
 namespace {
-
-constexpr int kUsageError = 2;
-constexpr size_t kJobShownMax = 64;
-
-PrintAndExit UsageError(const std::string& message) {
-  return {"Usage: muster why [flags] [JOB|PATH]; see muster why --help\nmuster: " + message + "\n",
-          kUsageError};
-}
 
 std::string Variable(const std::vector<std::string>& environment, std::string_view name) {
   for (const std::string& entry : environment) {
@@ -43,38 +35,18 @@ std::string ReadIncidentDirectory(TypedValues& typed, const std::vector<std::str
 
 Parsed ParseWhy(const std::vector<std::string>& words,
                 const std::vector<std::string>& environment) {
-  std::vector<std::string> flags;
-  std::vector<std::string> jobs;
-  // What stops the rewriting is a job; what follows it may be flags again.
-  for (std::vector<std::string> rest = words; !rest.empty();) {
-    Result<RewrittenArgv> argv = RewriteArgv(rest, WhyFlags());
-    if (!argv.ok()) {
-      return UsageError(argv.status().message());
-    }
-    flags.insert(flags.end(), argv.value().flags.begin(), argv.value().flags.end());
-    rest = std::move(argv.value().command);
-    if (!rest.empty()) {
-      jobs.push_back(rest.front());
-      rest.erase(rest.begin());
-    }
-  }
-  const Result<FlagValues> values = FlagValues::Parse(flags, environment, WhyFlags());
-  if (!values.ok()) {
-    return UsageError(values.status().message());
-  }
-  if (values.value().HasFlag("--help")) {
-    return PrintAndExit{HelpText(WhyFlags()), 0};
-  }
-  if (jobs.size() > 1) {
-    return UsageError("one job at a time, not also '" +
-                      discovery::Printable(jobs[1], kJobShownMax) + "'");
-  }
-  TypedValues typed(values.value());
-  WhyCommand command;
-  command.directory = ReadIncidentDirectory(typed, environment);
-  command.job = jobs.empty() ? "" : jobs.front();
-  command.json = values.value().Has("--json");
-  return typed.status().ok() ? Parsed(std::move(command)) : UsageError(typed.status().message());
+  const auto read = [&environment](const FlagValues& values,
+                                   const std::string& job) -> Result<Parsed> {
+    TypedValues typed(values);
+    WhyCommand command;
+    command.directory = ReadIncidentDirectory(typed, environment);
+    command.job = job;
+    command.json = values.Has("--json");
+    return typed.status().ok() ? Result(Parsed(std::move(command))) : typed.status();
+  };
+  return ParseJobCommand({WhyFlags(), "muster why [flags] [JOB|PATH]; see muster why --help", read},
+                         words,
+                         environment);
 }
 
 }  // namespace muster::launcher

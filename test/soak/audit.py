@@ -12,6 +12,8 @@ LOOKS = 4
 DESCRIPTORS_MAX = 8
 THREADS_MAX = 4
 RSS_MB_MAX = 32
+# Of /proc/PID/stat, behind the name: when it was started.
+START_FIELD = 19
 
 
 def _status(pid, name):
@@ -58,6 +60,13 @@ def look(pid):
         return None
 
 
+def life_of(pid):
+    """The pid and the start of its process: within an hour numbers are used again. None: it has
+    ended."""
+    fields = harness.stat_fields(pid)
+    return (pid, int(fields[START_FIELD])) if fields else None
+
+
 def role_of(pid, driver):
     if pid == driver:
         return "driver"
@@ -73,16 +82,17 @@ class Audit:
         self.driver = driver
         self._paths = set()
         self._outside = network_of("self")
-        self._lives = {}  # pid -> (role, first seen, looks of its youth, last looks, last seen)
+        self._lives = {}  # life_of -> (role, first seen, looks of its youth, last looks, last seen)
 
     def sample(self, now):
         for pid in harness.descendants_by_token(self.token):
             self._paths |= paths_of(pid, self._outside)
-            if pid not in self._lives:
+            key = life_of(pid)
+            if key is not None and key not in self._lives:
                 role = role_of(pid, self.driver)
                 if role is not None:
-                    self._lives[pid] = [role, now, [], [], now]
-            life = self._lives.get(pid)
+                    self._lives[key] = [role, now, [], [], now]
+            life = self._lives.get(key)
             seen = look(pid)
             if life is None or seen is None or now - life[1] < YOUTH_S:
                 continue

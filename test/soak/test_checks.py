@@ -536,6 +536,22 @@ class Audits(unittest.TestCase):
         self.assertEqual(len(looks.leaks()), 1)
         self.assertIn("driver", looks.leaks()[0])
 
+    def test_a_number_that_is_used_again_is_another_process(self):
+        looks = audit.Audit("token", 1)
+        small, large = (4, 1, 5.0), (30, 15, 20.0)
+        with mock.patch.object(audit.harness, "descendants_by_token", return_value=[7]), \
+                mock.patch.object(audit, "paths_of", return_value=set()):
+            for start, role, seen, first in ((100, "reaper", small, 0), (200, "agent", large, 500)):
+                stat = ["S", "1"] + ["0"] * (audit.START_FIELD - 2) + [str(start)]
+                with mock.patch.object(audit.harness, "stat_fields", return_value=stat), \
+                        mock.patch.object(audit, "role_of", return_value=role), \
+                        mock.patch.object(audit, "look", return_value=seen):
+                    for now in range(first, first + 100, 10):
+                        looks.sample(now)
+        self.assertEqual(looks.leaks(), [])
+        self.assertEqual({role: found[0] for role, found in looks.growth().items()},
+                         {"reaper": 1, "agent": 1})
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -12,29 +12,10 @@
 #include "common/secret.h"
 #include "common/unique_fd.h"
 #include "common/worker_page.h"
+#include "test/support/sleeper.h"
 
 namespace muster::launcher {
 namespace {
-
-class Sleeper {
- public:
-  explicit Sleeper(std::vector<std::string> environment) {
-    SpawnOptions options;
-    options.argv = {"/bin/sleep", "600"};
-    options.environment = std::move(environment);
-    process_ = Spawn(options).value();
-  }
-  ~Sleeper() {
-    ::kill(process_.pid, SIGKILL);
-    ::waitpid(process_.pid, nullptr, 0);
-  }
-  pid_t pid() const { return process_.pid; }
-  // Once it is reaped, that is.
-  bool Ended() const { return Reap(process_.pid).ok(); }
-
- private:
-  SpawnedProcess process_;
-};
 
 bool Holds(const std::vector<ProcessEntry>& entries, pid_t pid) {
   return std::any_of(entries.begin(), entries.end(), [pid](const ProcessEntry& entry) {

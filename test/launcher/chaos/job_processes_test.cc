@@ -10,27 +10,10 @@
 #include "common/process.h"
 #include "common/secret.h"
 #include "common/worker_page.h"
+#include "test/support/sleeper.h"
 
 namespace muster::launcher {
 namespace {
-
-class Sleeper {
- public:
-  explicit Sleeper(std::vector<std::string> environment) {
-    SpawnOptions options;
-    options.argv = {"/bin/sleep", "600"};
-    options.environment = std::move(environment);
-    process_ = Spawn(options).value();
-  }
-  ~Sleeper() {
-    ::kill(process_.pid, SIGKILL);
-    ::waitpid(process_.pid, nullptr, 0);
-  }
-  pid_t pid() const { return process_.pid; }
-
- private:
-  SpawnedProcess process_;
-};
 
 std::string Mark(const std::string& job) {
   return std::string(kEnvJob) + "=" + job;

@@ -17,8 +17,9 @@ using std::chrono::seconds;
 
 // All is healed at 25 s; what is waited for then has limits of its own.
 constexpr Duration kEndAtLatest = minutes(6);
-// After the driver has gone: the longest lease, what comes on top of it, and kills.
-constexpr Duration kLeftovers = seconds(8);
+// After the driver has gone, on top of lease and grace: an agent that was stopped while it started
+// looks for its driver for 10 s from when it goes on.
+constexpr Duration kLeftovers = seconds(20);
 // On the driver's machine: a stopped agent is ended by its reaper a second later.
 constexpr Duration kLocalLeftovers = seconds(2);
 constexpr int64_t kDriftMax = 2000;  // ppm

@@ -77,6 +77,7 @@ class JobSim final : private Observer {
   void OnCommitted(const SimWorker& worker, CommitId commit, uint64_t step) override;
   void OnDone(const SimWorker& worker) override;
   bool Counts(const SimWorker& worker) const;
+  void ExpectEnded(const SimWorker& worker);
   void ExpectFrozenLost(const SimWorker& worker);
   void ExpectTakenIn(const SimWorker& worker);
   void ExpectCarriedOn(const SimWorker& holder, CommitId held, Generation passed_by);

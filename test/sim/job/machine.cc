@@ -67,10 +67,23 @@ void Machine::Boot(uint64_t number, const v1::AgentBootstrap& bootstrap) {
   if (run_ == nullptr || run_->number != number || run_->ending) {
     return;
   }
+  // The first process does so before it forks the agent proper.
+  KillWorkers("", "an earlier agent of this host");
+  WhenWorkersGone([this, number, bootstrap] {
+    if (run_ != nullptr && run_->number == number && !run_->ending) {
+      site_.universe.In(
+          run_->process, Duration::zero(), [this, number, bootstrap] { Begin(number, bootstrap); });
+    }
+  });
+}
+
+void Machine::Begin(uint64_t number, const v1::AgentBootstrap& bootstrap) {
+  if (run_ == nullptr || run_->number != number || run_->ending) {
+    return;
+  }
   Run& run = *run_;
   site_.universe.Note("the agent of " + host_.value + " starts");
   Disturbed();
-  KillWorkers("", "an earlier agent of this host");
   run.loop = std::make_unique<Loop>();
   launcher::DriverSession::Options driver;
   for (const v1::Address& address : bootstrap.driver()) {

@@ -80,6 +80,7 @@ class Machine {
   };
 
   void Boot(uint64_t number, const v1::AgentBootstrap& bootstrap);
+  void Begin(uint64_t number, const v1::AgentBootstrap& bootstrap);
   void WatchLease(uint64_t number);
   void EndEverything(const std::string& why);
   void EndRun(int code, bool swept);

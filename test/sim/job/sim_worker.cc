@@ -12,6 +12,7 @@
 #include "test/sim/job/site.h"
 #include "test/sim/job/worker_port.h"
 #include "worker/bulletin.h"
+#include "worker/to_place.h"
 
 namespace muster::sim {
 namespace {
@@ -22,6 +23,7 @@ using std::chrono::milliseconds;
 using worker::Awaited;
 using worker::Place;
 using worker::Submission;
+using worker::ToPlace;
 
 constexpr Duration kTickPeriod = milliseconds(200);
 constexpr int kExitEngine = 70;
@@ -33,17 +35,6 @@ std::map<std::string, std::string> ByName(const std::vector<std::string>& enviro
     variables[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   return variables;
-}
-
-Place ToPlace(const v1::Placement& placement) {
-  Place place;
-  place.rank = static_cast<int>(placement.rank());
-  place.size = static_cast<int>(placement.size());
-  place.local_rank = static_cast<int>(placement.local_rank());
-  place.local_size = static_cast<int>(placement.local_size());
-  place.cross_rank = static_cast<int>(placement.cross_rank());
-  place.cross_size = static_cast<int>(placement.cross_size());
-  return place;
 }
 
 void CopyHeld(const std::optional<CommitId>& held, v1::CommitId& to) {
