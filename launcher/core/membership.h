@@ -230,7 +230,7 @@ class Membership {
   std::set<std::string> warned_;
   SlotBlame blame_;
 
-  bool state_exists_ = false;  // A member has Synced: from now on State must not be lost.
+  std::optional<Generation> state_since_;  // Of the first commit heard of: State exists.
   bool any_joined_ = false;
   std::set<SlotId> quiet_;  // Slots whose program ended with 0 and never called init().
   Incarnation needed_;      // Holds a newer commit than the world does: a member of the next one.

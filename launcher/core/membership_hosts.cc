@@ -259,7 +259,7 @@ bool Membership::MaySpawn() const {
   }
   // A job whose members have not entered elastic::run cannot take newcomers in; started now, they
   // would only find that out.
-  return In<Holding>() != nullptr || state_exists_;
+  return In<Holding>() != nullptr || state_since_;
 }
 
 void Membership::Replan() {
@@ -418,7 +418,7 @@ std::string Membership::MissingHosts() const {
 }
 
 void Membership::WarnOfNoGrowth() {
-  const bool stuck = options_.elastic && In<Running>() != nullptr && !state_exists_ && !Closing() &&
+  const bool stuck = options_.elastic && In<Running>() != nullptr && !state_since_ && !Closing() &&
                      now_ - first_world_at_ > options_.start_timeout;
   if (stuck && tally_.staying < Bound() && ListedSlots(true) > tally_.staying) {
     WarnOnce("the job cannot use the slots that are free: no worker has entered elastic::run");

@@ -108,7 +108,7 @@ void Membership::NextWorld(Change change) {
   }
   const bool held = std::any_of(
       chosen.begin(), chosen.end(), [this](Incarnation id) { return Find(id)->held_in.value > 0; });
-  if (state_exists_ && !held) {
+  if (state_since_ && !held) {
     EndForLostState();
   } else if (chosen.size() < Need()) {
     EnterHold();
@@ -295,7 +295,7 @@ void Membership::EnterHold() {
 
 // Forms as soon as nobody else is on the way, or half a second after the last arrival.
 void Membership::ReconsiderHold() {
-  const bool lost = state_exists_ && tally_.holders == 0;
+  const bool lost = state_since_ && tally_.holders == 0;
   if (lost || Closing() || Arriving() == 0 || settled_) {
     NextWorld(Change::kLoss);
   } else if (!Armed(TimerKind::kSettle, 0) && Select().size() >= Need()) {
@@ -311,7 +311,8 @@ void Membership::LearnHeld(Worker& worker, const CommitId& held) {
     w.held_in = std::max(w.held_in, Generation{held.generation});
   });
   todo_.judge_silent |= !silent_.empty();
-  if (!std::exchange(state_exists_, true)) {
+  if (!state_since_) {
+    state_since_ = Generation{held.generation};
     todo_.replan = todo_.reconsider = true;
     const Running* running = In<Running>();
     if (running != nullptr && !running->window && tally_.unformed == 0) {
@@ -350,7 +351,7 @@ void Membership::On(const WorkerFormed& event) {
 
 // Now that all members have said what they hold: is it the newest there is?
 void Membership::JudgeHolders() {
-  if (!state_exists_) {
+  if (!state_since_) {
     return;
   }
   std::optional<CommitId> newest;
@@ -401,6 +402,13 @@ void Membership::On(const WorkerSynced& event) {
     return;
   }
   const bool current = event.generation == world_.generation && event.generation.value > 0;
+  // A commit that a world has given itself: it begins from nothing, and nobody in it held anything.
+  const bool anew = event.commit == CommitId{event.generation.value, 0};
+  if (current && anew && state_since_ && *state_since_ < event.generation) {
+    Because("world " + std::to_string(world_.generation.value) + " began from nothing");
+    EndForLostState();
+    return;
+  }
   if (current && !std::exchange(world_.synced, true)) {
     // One has it all, so any member may have it already.
     for (const Incarnation id : LivingMembers()) {
