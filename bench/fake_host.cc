@@ -79,8 +79,9 @@ FakeHost::Reports FakeHost::Form(const v1::FormWorld& order) {
 }
 
 FakeHost::Reports FakeHost::Sync() {
+  // The first world's: nobody trains, so there is no newer one.
   held_.emplace();
-  held_->set_generation(generation_);
+  held_->set_generation(1);
   synced_ = true;
   Reports reports;
   for (const uint64_t member : members_) {

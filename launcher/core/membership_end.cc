@@ -66,6 +66,10 @@ void Membership::On(const WorkerRunning& event) {
   if (worker == nullptr || !worker->done || worker->bye || In<Ending>() != nullptr) {
     return;
   }
+  if (state_since_) {
+    // It may have another State this time, which begins when it will.
+    state_since_ = Generation{UINT64_MAX};
+  }
   if (worker->IsMember()) {
     Update(*worker, [](Worker& w) { w.done = false; });
     if (world_.closed && In<Running>() != nullptr) {

@@ -53,7 +53,7 @@ TEST_CASE("a fake worker starts and joins at once, and is warm when it is admitt
   CHECK(admitted[0].worker_warm().incarnation() == 4);
 }
 
-TEST_CASE("every member of a fake host forms; the commit that it holds is that of its last sync") {
+TEST_CASE("every member of a fake host forms; the commit that it holds is the first world's") {
   FakeHost host = Example();
   CHECK(host.generation() == 2);
   CHECK(host.world_size() == 5);
@@ -61,12 +61,12 @@ TEST_CASE("every member of a fake host forms; the commit that it holds is that o
   const FakeHost::Reports synced = host.Sync();
   REQUIRE(synced.size() == 2);
   CHECK(synced[1].worker_synced().incarnation() == 5);
-  CHECK(synced[1].worker_synced().commit().generation() == 2);
+  CHECK(synced[1].worker_synced().commit().generation() == 1);
   const FakeHost::Reports formed = host.Perform(Form(3, {2, 2}, {4, 5}));
   REQUIRE(formed.size() == 2);
   CHECK(formed[0].worker_formed().incarnation() == 4);
   CHECK(formed[0].worker_formed().generation() == 3);
-  CHECK(formed[0].worker_formed().held().generation() == 2);
+  CHECK(formed[0].worker_formed().held().generation() == 1);
 }
 
 TEST_CASE("before its first sync a fake worker holds no commit") {
@@ -83,7 +83,7 @@ TEST_CASE("members of a fake host leave when they are told and have synced, whic
   FakeHost::Reports reports = host.Sync();
   REQUIRE(reports.size() == 4);
   CHECK(reports[2].worker_left().incarnation() == 4);
-  CHECK(reports[3].worker_left().held().generation() == 2);
+  CHECK(reports[3].worker_left().held().generation() == 1);
 
   host.Perform(Form(3, {3, 2}, {4, 5}));
   CHECK(host.Sync().size() == 2);
